@@ -1,0 +1,180 @@
+"""The one interceptor: every addition of a forward passes through here.
+
+`Additions` is a `TorchFunctionMode`. It sees an addition with its operands before the operation
+runs (afterwards an in-place one has overwritten them), asks a visitor, and lets the operation run.
+Capture is a visitor that looks; an intervention is one that returns another sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+_ADD = {
+    torch.add,
+    Tensor.add,
+    Tensor.add_,
+    Tensor.__add__,
+    Tensor.__radd__,
+    Tensor.__iadd__,
+}
+_SUBTRACT = {
+    torch.sub,
+    torch.subtract,
+    Tensor.sub,
+    Tensor.sub_,
+    Tensor.subtract,
+    Tensor.subtract_,
+    Tensor.__sub__,
+    Tensor.__isub__,
+}
+_REVERSED = {torch.rsub, Tensor.__rsub__}
+#: Additions that form the branch inside one kernel: there is no F to measure.
+_FUSED = {
+    torch.addmm,
+    Tensor.addmm,
+    Tensor.addmm_,
+    torch.baddbmm,
+    Tensor.baddbmm,
+    Tensor.baddbmm_,
+    torch.addbmm,
+    Tensor.addbmm,
+    Tensor.addbmm_,
+    torch.addcmul,
+    Tensor.addcmul,
+    Tensor.addcmul_,
+    torch.addcdiv,
+    Tensor.addcdiv,
+    Tensor.addcdiv_,
+    torch.lerp,
+    Tensor.lerp,
+    Tensor.lerp_,
+}
+_STACK = {torch.stack}
+_REDUCE = {torch.sum, Tensor.sum, torch.mean, Tensor.mean}
+_CONCATENATE = {torch.cat, torch.concat, torch.concatenate}
+_FOREACH_ADD = {torch._foreach_add, torch._foreach_add_}
+_BACKWARD = {Tensor.backward, torch.autograd.backward, torch.autograd.grad}
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """`left * left_factor + right * right_factor`, operands as they are before the operation."""
+
+    left: Tensor
+    right: Tensor
+    left_factor: float = 1.0
+    right_factor: float = 1.0
+
+
+class Visitor(Protocol):
+    """What an interceptor tells about a forward."""
+
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """An addition; `run()` performs it. What is returned becomes the result."""
+        ...
+
+    def fused(self, what: str, operands: list[Tensor]) -> None:
+        """A form of addition, or a concatenation, that is noticed and not measured."""
+        ...
+
+    def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        """Any other torch function, after it ran."""
+        ...
+
+    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        """A backward begins; `run()` performs it, outside of the mode. Its arguments tell the loss."""
+        ...
+
+
+class Additions(TorchFunctionMode):
+    """Watches forwards for `visitor`.
+
+    PyTorch takes a mode off its stack while its handler runs. So the visitor may compute freely;
+    code that a torch function calls inside (`multi_head_attention_forward`) is not seen; and a
+    backward, being a torch function too, runs outside of the mode with all that it recomputes.
+    """
+
+    def __init__(self, visitor: Visitor) -> None:
+        super().__init__()
+        self._visitor = visitor
+        self._stacked: tuple[Tensor, list[Tensor]] | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _BACKWARD:
+            return self._visitor.backward(args, lambda: func(*args, **kwargs))
+        if func in _ADD or func in _SUBTRACT or func in _REVERSED:
+            addition = _parse(func, args, kwargs)
+            if addition is not None:
+                return self._visitor.addition(addition, lambda: func(*args, **kwargs))
+        self._notice(func, args, kwargs)
+        result = func(*args, **kwargs)
+        # Kept until the next call only: `torch.stack([x, f]).sum(0)` sums at once.
+        stacked = func in _STACK and isinstance(result, Tensor)
+        self._stacked = (result, _list_of(args, kwargs)) if stacked else None
+        self._visitor.call(getattr(func, "__name__", ""), (*args, *kwargs.values()), result)
+        return result
+
+    def _notice(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if func in _FUSED:
+            operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+            self._visitor.fused("fused", operands)
+        elif func in _CONCATENATE:
+            self._visitor.fused("concatenation", _list_of(args, kwargs))
+        elif func in _FOREACH_ADD and len(args) > 1 and isinstance(args[1], (list, tuple)):
+            for pair in zip(args[0], args[1]):
+                self._visitor.fused("fused", list(pair))
+        elif func in _REDUCE and self._stacked is not None:
+            if (args[0] if args else kwargs.get("input")) is self._stacked[0]:
+                self._visitor.fused("stack-sum", self._stacked[1])
+
+
+def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors that a stack or concatenation is given."""
+    return [t for t in (args[0] if args else kwargs.get("tensors", ())) if isinstance(t, Tensor)]
+
+
+def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition | None:
+    """The operands of an addition, positional or by keyword; None where one is no tensor of data."""
+    operands = [*args, *(kwargs[k] for k in ("input", "self", "other") if k in kwargs)]
+    if len(operands) < 2 or not all(isinstance(operand, Tensor) for operand in operands[:2]):
+        return None
+    left, right = operands[:2]
+    if not (_may_be_data(left) and _may_be_data(right)):
+        return None
+    alpha = kwargs.get("alpha", operands[2] if len(operands) > 2 else 1)
+    factor = float(alpha)
+    if func in _SUBTRACT:
+        return Addition(left, right, 1.0, -factor)
+    if func in _REVERSED:
+        return Addition(left, right, -factor, 1.0)
+    return Addition(left, right, 1.0, factor)
+
+
+def _may_be_data(tensor: Tensor) -> bool:
+    return tensor.dim() >= 2 and tensor.is_floating_point()
+
+
+class Passing:
+    """A visitor that lets everything pass; the base of those that look at some of it."""
+
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        return run()
+
+    def fused(self, what: str, operands: list[Tensor]) -> None:
+        return None
+
+    def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        return None
+
+    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        return run()
+

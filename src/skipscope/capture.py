@@ -1,0 +1,391 @@
+"""One captured step: the sums of every residual addition, forward and backward.
+
+A `Capture` owns everything that is attached for the step and takes it off again. In the forward it
+reads the operands of each addition before the addition runs. For the backward it hangs hooks on the
+gradient's nodes: a pre-hook at the sum (g_y), post-hooks where the shortcut and the branch hand
+their shares to x, and a pre-hook at x (g_x). The split is thus measured, never a difference.
+
+Hooks hold a `_Slot`, which holds numbers and, between g_y and g_x, gradients; never a tensor of the
+graph, which would keep the graph alive for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from skipscope.additions import Addition, Additions, Passing, Visitor
+from skipscope.find import Discovery, Found
+from skipscope.find.graph import Edge, Node
+from skipscope.guard import Guard
+from skipscope.records import (
+    HAVE_FORWARD,
+    HAVE_GRAD,
+    HAVE_INPUT,
+    HAVE_INPUT_GRAD,
+    HAVE_SPLIT,
+    REASONS,
+    SUMS,
+)
+from skipscope.reduce import (
+    FORWARD,
+    as_vector,
+    dot,
+    forward_sums,
+    gradient_sums,
+    reducible,
+)
+from skipscope.transfer import Transfer
+
+_NO_BACKWARD = REASONS.index("no backward reached it")
+_NO_INPUT_GRADIENT = REASONS.index("x has no gradient: it is a raw input or behind frozen layers")
+_FROZEN = REASONS.index("the whole block is frozen")
+_ON_A_VIEW = REASONS.index("x was overwritten in place through a view")
+_SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
+_IRREDUCIBLE = REASONS.index("operands of this type cannot be reduced")
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What a captured step leaves behind: numbers only.
+
+    Shape:
+        sums: (len(found), len(SUMS)) float64; have, why: (len(found),) uint8.
+    """
+
+    found: tuple[Found, ...]
+    sums: npt.NDArray[np.float64]
+    have: npt.NDArray[np.uint8]
+    why: npt.NDArray[np.uint8]
+    loss: float
+    scale: float  #: of a GradScaler; gradients and loss are divided by it already
+    unseen: dict[tuple[str, str, str], int]
+    called: dict[str, str]
+
+
+class _Slot:
+    """The sums of one site in this step, and its hooks."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.forward: Tensor | None = None
+        self.backward: Tensor | None = None
+        self.have = 0
+        self.why = _NO_BACKWARD
+        self.handles: list[RemovableHandle] = []
+        self.sum_handle: RemovableHandle | None = None
+        self._gy: Tensor | None = None
+        self._shares: dict[str, Tensor] = {}
+        self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
+
+    def remove(self) -> None:
+        """Takes every hook off and lets go of gradients."""
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+        if self.sum_handle is not None:
+            self.sum_handle.remove()
+        self.sum_handle = None
+        self.release()
+
+    def release(self) -> None:
+        self._gy = None
+        self._shares.clear()
+
+    # Each returns None: a hook that returns something would replace the gradient.
+    def at_sum(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
+        gradient = gradients[output]
+        if gradient is None or self._second_order():
+            return
+        self.release()  # of several backwards the last one counts
+        self.have &= ~(HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT)
+        self._gy = gradient.detach()
+        self.backward = as_vector(
+            (dot(self._gy, self._gy), *[float("nan")] * (len(SUMS) - FORWARD - 1)),
+            gradient.device,
+        )
+        self.have |= HAVE_GRAD
+
+    def at_share(self, part: str, places: list[int], shares: tuple[Tensor | None, ...]) -> None:
+        if self._gy is None or torch.is_grad_enabled():
+            return
+        for place in places:
+            share = shares[place]
+            if share is not None:
+                before = self._shares.get(part)
+                share = share.detach()
+                self._shares[part] = share if before is None else before + share
+
+    def at_input(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
+        gradient = gradients[output]
+        if gradient is None or self._gy is None or torch.is_grad_enabled():
+            return
+        self.backward = gradient_sums(
+            gradient.detach(), self._gy, self._shares.get("shortcut"), self._shares.get("branch")
+        )
+        self.have |= HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT
+        self.release()
+
+    def _second_order(self) -> bool:
+        """A backward with create_graph (a gradient penalty) is not the training gradient."""
+        if torch.is_grad_enabled():
+            if not self.have & HAVE_GRAD:
+                self.why = _SECOND_ORDER
+            return True
+        return False
+
+    def vectors(self) -> tuple[Tensor, Tensor]:
+        """Both parts; NaN where nothing was measured."""
+        nothing = torch.full((len(SUMS),), float("nan"))
+        forward = self.forward if self.forward is not None else nothing[:FORWARD]
+        backward = self.backward if self.backward is not None else nothing[FORWARD:]
+        return forward, backward
+
+
+class Capture(Passing):
+    """Attaches to a model for one optimizer step; `close` it, then read `result()`.
+
+    Args:
+        model: the model whose forward will run.
+        guard: what happens with an error of ours.
+        watch: a predicate on module paths; other sites are found and not measured.
+        loss_scale: gives the factor of a GradScaler when a backward begins.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        guard: Guard,
+        watch: Callable[[str], bool] = lambda module: True,
+        loss_scale: Callable[[], Tensor | None] = lambda: None,
+    ) -> None:
+        self._guard = guard
+        self._watch = watch
+        self._loss_scale = loss_scale
+        self._discovery = Discovery(model, self._on_site)
+        self._slots: dict[tuple[str, str, int], _Slot] = {}
+        self._all_slots: list[_Slot] = []
+        self.loss: Tensor | None = None  #: what backward was called on
+        self.scale: Tensor | None = None
+        self._attached = ExitStack()
+
+    def open(self) -> None:
+        """Attaches: eager stance, module places, the function mode."""
+        stance = torch.compiler.set_stance("force_eager")
+        self._attached.callback(stance.__exit__, None, None, None)
+        self._attached.enter_context(self._discovery.places)
+        self._attached.enter_context(Additions(_Guarded(self, self._guard)))
+
+    def close(self) -> None:
+        """Takes everything off; safe to call twice."""
+        self._attached.close()
+        for slot in self._all_slots:
+            slot.remove()
+        self._discovery.close()
+
+    # ------------------------------------------------------------------ forward
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        return self._discovery.addition(addition, run)
+
+    def fused(self, what: str, operands: list[Tensor]) -> None:
+        self._discovery.fused(what, operands)
+
+    def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        self._discovery.call(name, args, result)
+
+    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        loss = args[0] if args else None
+        if isinstance(loss, (tuple, list)) and loss:
+            loss = loss[0]
+        if isinstance(loss, Tensor) and loss.numel() == 1:
+            self.loss = loss.detach().clone()
+            scale = self._loss_scale()
+            self.scale = scale.detach().clone() if scale is not None else None
+        return run()
+
+    def _on_site(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
+        if not self._watch(found.module):
+            return run()
+        slot = self._slots.get(found.key) if found.parallel else None
+        if slot is None:
+            slot = _Slot(self._guard)
+            self._all_slots.append(slot)
+        self._slots[found.key] = slot
+        with torch.no_grad():
+            self._measure_forward(slot, found, s, f)
+        result = run()
+        self._hook(slot, found, result)
+        return result
+
+    def _measure_forward(self, slot: _Slot, found: Found, s: Tensor, f: Tensor) -> None:
+        if not reducible(s, f):
+            slot.why = _IRREDUCIBLE
+            return
+        factors = (found.shortcut_factor, 1.0 if found.parallel else found.alpha)
+        x: Tensor | None = None
+        if found.relation.path or found.shortcut_factor != 1.0:
+            x = self._discovery.places.tensor_at(found.relation.source)
+        slot.forward = forward_sums(s, f, x, factors=factors, rows=found.rows)
+        slot.have = HAVE_FORWARD
+        if x is not None or not found.relation.path:
+            slot.have |= HAVE_INPUT
+
+    # ------------------------------------------------------------------ backward
+    def _hook(self, slot: _Slot, found: Found, result: Tensor) -> None:
+        if not result.requires_grad or result.grad_fn is None:
+            slot.why = _FROZEN
+            return
+        guarded = self._guard
+        if slot.sum_handle is not None:
+            slot.sum_handle.remove()
+        slot.sum_handle = result.grad_fn.register_prehook(
+            _hook_of(guarded, slot.at_sum, result.output_nr)
+        )
+        source = self._input_node(found)
+        if source is None:
+            slot.why = _NO_INPUT_GRADIENT
+            return
+        if not found.parallel:
+            for node in self._shortcut_consumers(found):
+                self._hook_share(slot, "shortcut", node, found.relation.source)
+            slot.handles.append(
+                source.handle.register_prehook(
+                    _hook_of(guarded, slot.at_input, found.relation.source[1])
+                )
+            )
+        for node in found.relation.branch.consumers:
+            if node.number not in slot.hooked:
+                slot.hooked.add(node.number)
+                self._hook_share(slot, "branch", node, found.relation.source)
+
+    def _hook_share(self, slot: _Slot, part: str, node: Node, source: Edge) -> None:
+        if node.handle is None:
+            return
+        places = [place for place, edge in enumerate(node.inputs) if edge == source]
+        slot.handles.append(
+            node.handle.register_hook(_share_hook_of(self._guard, slot, part, places))
+        )
+
+    def _input_node(self, found: Found) -> Node | None:
+        node = self._discovery.graph.node(found.relation.source)
+        return node if node.handle is not None else None
+
+    def _shortcut_consumers(self, found: Found) -> list[Node]:
+        """The nodes through which the shortcut's gradient reaches x."""
+        graph, relation = self._discovery.graph, found.relation
+        if relation.shortcut != relation.source:
+            way = graph.descends(relation.shortcut, [relation.source]).get(relation.source)
+            return way.consumers if way is not None else []
+        inside = relation.branch.nodes
+        frontier = [found.sum_edge] if found.sum_edge is not None else []
+        for _ in range(4):  # an in-place addition on a view hides behind the view's own nodes
+            nodes = [graph.node(edge) for edge in frontier if edge[0] not in inside]
+            hit = [node for node in nodes if relation.source in node.inputs]
+            if hit:
+                return hit
+            frontier = [edge for node in nodes for edge in node.inputs if edge is not None]
+        return []
+
+    # ------------------------------------------------------------------ result
+    def collect(self, transfer: Transfer) -> Callable[[], Captured]:
+        """Puts all numbers of the step into a transfer; after its move, the result can be had."""
+        found = tuple(f for f in self._discovery.found.values() if f.key in self._slots)
+        slots = [self._slots[f.key] for f in found]
+        vectors = [transfer.add(vector) for slot in slots for vector in slot.vectors()]
+        loss = None if self.loss is None else transfer.add(self.loss)
+        scale = None if self.scale is None else transfer.add(self.scale)
+        unseen = dict(self._discovery.observations.unseen)
+        called = dict(self._discovery.places.called)
+
+        def captured() -> Captured:
+            factor = float(scale()) if scale is not None else 1.0
+            sums = np.full((len(slots), len(SUMS)), np.nan)
+            for row, _ in enumerate(slots):
+                sums[row, :FORWARD] = vectors[2 * row]()
+                sums[row, FORWARD:] = vectors[2 * row + 1]() / factor**2
+            return Captured(
+                found=found,
+                sums=sums,
+                have=np.array([slot.have for slot in slots], np.uint8),
+                why=np.array([0 if s.have & HAVE_SPLIT else s.why for s in slots], np.uint8),
+                loss=float(loss()) / factor if loss is not None else float("nan"),
+                scale=factor,
+                unseen=unseen,
+                called=called,
+            )
+
+        return captured
+
+
+def _hook_of(guard: Guard, method: Callable[[int, Any], None], output: int) -> Callable[..., None]:
+    """A node pre-hook that never raises and returns None."""
+
+    def hook(gradients: Any) -> None:
+        guard.call("a gradient hook", method, output, gradients)
+
+    return hook
+
+
+def _share_hook_of(guard: Guard, slot: _Slot, part: str, places: list[int]) -> Callable[..., None]:
+    """A node post-hook that never raises and returns None."""
+
+    def hook(inputs: Any, outputs: Any) -> None:
+        guard.call("a gradient hook", slot.at_share, part, places, inputs)
+
+    return hook
+
+
+class _Guarded:
+    """Passes everything on to a visitor until that fails; the model's own errors go through."""
+
+    def __init__(self, visitor: Visitor, guard: Guard) -> None:
+        self._visitor = visitor
+        self._guard = guard
+
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        if self._guard.broken:
+            return run()
+        once = _Once(run)
+        try:
+            return self._visitor.addition(addition, once)
+        except Exception as error:
+            if once.error is error:
+                raise
+            self._guard.fail(error, "the capture of an addition")
+            return once()
+
+    def fused(self, what: str, operands: list[Tensor]) -> None:
+        self._guard.call("finding", self._visitor.fused, what, operands)
+
+    def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        self._guard.call("finding", self._visitor.call, name, args, result)
+
+    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
+        return self._visitor.backward(args, run)
+
+
+class _Once:
+    """An operation that runs at most once, however often it is asked for."""
+
+    def __init__(self, run: Callable[[], Tensor]) -> None:
+        self._run = run
+        self._result: Tensor | None = None
+        self.error: Exception | None = None
+
+    def __call__(self) -> Tensor:
+        if self._result is None:
+            try:
+                self._result = self._run()
+            except Exception as error:
+                self.error = error
+                raise
+        return self._result
+

@@ -1,0 +1,188 @@
+"""From a history to a diagnosis: every rule found something, passed, or could not look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from skipscope.history import History
+from skipscope.records import Diagnosis, Finding, Passed, Severity, SiteMap, Skipped
+from skipscope.rule import Hit, Inputs, NotMeasurable, Rule, near
+from skipscope.rules import RULES
+
+_GRAVITY: Mapping[Severity, int] = {"info": 0, "warning": 1, "error": 2}
+
+
+def diagnose(
+    history: History,
+    *,
+    select: Iterable[str] | None = None,
+    ignore: Iterable[str] | None = None,
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    previous: Diagnosis | None = None,
+) -> Diagnosis:
+    """Let the rules look at a history.
+
+    Args:
+        history: what was recorded.
+        select: rules that look, all where None: codes ("RES101"), names ("branch-dominance") or
+            the start of codes ("RES1").
+        ignore: rules that do not.
+        thresholds: rule to threshold to value; `patience` and `min_steps` are thresholds too.
+        previous: the last diagnosis of this run; what it held already is not `new`.
+
+    Raises:
+        ValueError: no such rule or threshold, naming those that come near.
+
+    >>> diagnose(History(), select=["RES901"]).skipped[0].reason
+    'needs a capture, has none'
+    """
+    chosen = choose(select, ignore)
+    overrides = _by_code(thresholds or {})
+    inputs = Inputs({}, history)
+    findings: list[Finding] = []
+    passed: list[Passed] = []
+    skipped: list[Skipped] = []
+    for rule in chosen:
+        try:
+            hits = rule.run(inputs, **overrides.get(rule.code, {}))
+        except NotMeasurable as reason:
+            skipped.append(Skipped(rule.code, rule.name, str(reason)))
+            continue
+        findings += [_finding(rule, hit) for hit in hits]
+        if not hits:
+            passed.append(Passed(rule.code, rule.name))
+    grouped = group(findings, chosen, history.sites)
+    if previous is not None:
+        grouped = [replace(finding, new=_is_new(finding, previous)) for finding in grouped]
+    step, epoch = _now(history)
+    return Diagnosis(tuple(grouped), tuple(passed), tuple(skipped), step, epoch)
+
+
+def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[Rule, ...]:
+    """The rules that look, in the order of the table.
+
+    Raises:
+        ValueError: no rule has this code or name, or a code that starts so.
+    """
+    wanted = RULES.keys() if select is None else _codes(select)
+    unwanted = _codes(ignore or ())
+    return tuple(r for code, r in RULES.items() if code in wanted and code not in unwanted)
+
+
+def _codes(names: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for name in names:
+        matching = {c for c, r in RULES.items() if name == r.name or (name and c.startswith(name))}
+        if not matching:
+            known = [*RULES, *(rule.name for rule in RULES.values())]
+            raise ValueError(f"no rule {name!r}{near(name, known)}")
+        found |= matching
+    return found
+
+
+def _by_code(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Overrides by code; all are checked, those of rules that do not look too."""
+    found: dict[str, dict[str, float]] = {}
+    for name, values in thresholds.items():
+        for code in _codes([name]):
+            RULES[code].with_overrides(values)
+            found.setdefault(code, {}).update(values)
+    return found
+
+
+def _finding(rule: Rule, hit: Hit) -> Finding:
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=hit.severity or rule.severity,
+        where=hit.where,
+        first_step=hit.first_step,
+        last_step=hit.last_step,
+        message=hit.message,
+        evidence={"value": hit.value, **hit.evidence},
+        expectation=hit.expectation,
+        cause=hit.cause,
+        advice=(hit.advice or rule.advice)[:3],
+    )
+
+
+def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) -> list[Finding]:
+    """Tell for each finding from which root it follows.
+
+    A finding at a site explains those of the codes in its rule's `explains` that lie at or after
+    that site in its stream, or concern a whole stream; one about a whole stream explains those of
+    `explains_overall` that do too. Nothing that ended before the root began follows from it.
+    """
+    by_code = {rule.code: rule for rule in rules}
+    spots = [_spots(finding, sites) for finding in findings]
+    parents: dict[int, int] = {}
+    order = sorted(range(len(findings)), key=lambda i: (not spots[i], findings[i].first_step, i))
+    for child in range(len(findings)):
+        for parent in order:
+            if _explains(by_code[findings[parent].code], parent, child, findings, spots):
+                parents[child] = parent
+                break
+    found = []
+    for at, finding in enumerate(findings):
+        root = _root(at, parents)
+        follows = None if root == at else (findings[root].code, findings[root].where[0])
+        found.append(replace(finding, follows=follows))
+    return found
+
+
+def _root(at: int, parents: Mapping[int, int]) -> int:
+    seen = {at}
+    while at in parents and parents[at] not in seen:
+        at = parents[at]
+        seen.add(at)
+    return at
+
+
+def _explains(
+    rule: Rule,
+    parent: int,
+    child: int,
+    findings: Sequence[Finding],
+    spots: Sequence[frozenset[tuple[int, int]]],
+) -> bool:
+    if findings[parent].first_step > findings[child].last_step:
+        return False
+    if not spots[parent]:
+        return findings[child].code in rule.explains_overall and not spots[child]
+    if findings[child].code not in rule.explains:
+        return False
+    return not spots[child] or all(
+        any(stream == own and depth >= start for own, start in spots[parent])
+        for stream, depth in spots[child]
+    )
+
+
+def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
+    """Stream and depth of the sites that a finding names; none: a whole stream or model."""
+    return frozenset(
+        (site.stream, site.depth)
+        for site in sites.sites
+        for place in finding.where
+        if place in (site.name, site.module) or place in site.parameters
+    )
+
+
+def _is_new(finding: Finding, previous: Diagnosis) -> bool:
+    """Whether the previous diagnosis did not have it: another place, or less grave there."""
+    known = [old for old in previous.findings if old.code == finding.code]
+    places = {place for old in known for place in old.where}
+    gravest = max((_GRAVITY[old.severity] for old in known), default=-1)
+    return not set(finding.where) <= places or _GRAVITY[finding.severity] > gravest
+
+
+def _now(history: History) -> tuple[int, int]:
+    """The last step and epoch known."""
+    steps = [*history.capture_steps[-1:], *history.update_steps[-1:]]
+    epochs = history.fact("epoch")
+    if len(epochs):
+        steps.append(np.int64(history.fact("step")[-1]))
+    epoch = epochs[-1] if len(epochs) and np.isfinite(epochs[-1]) else 0
+    return int(max(steps, default=0)), int(epoch)

@@ -1,0 +1,93 @@
+"""Finding residual additions: `find_residuals`, and what capture uses of it on every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from skipscope.additions import Additions
+from skipscope.find.discover import Discovery, Found
+from skipscope.find.sitemap import SiteRegistry
+from skipscope.records import SiteMap
+
+__all__ = ["Discovery", "Found", "SiteRegistry", "find_residuals"]
+
+
+def find_residuals(model: nn.Module, *args: Any, **kwargs: Any) -> SiteMap:
+    """Finds the residual additions of a model by one forward with an example input.
+
+    The forward runs in the model's present mode (train or eval), with gradients enabled and without
+    `torch.compile`. Random state, buffers and `.grad` are afterwards as they were before.
+
+    Args:
+        model: any module.
+        *args: what the model's forward takes; no labels or loss are needed.
+        **kwargs: its keyword arguments.
+
+    Returns:
+        The site map; `print` shows it as a table. Block-level sites are those not `nested`.
+
+    Raises:
+        TypeError: `model` is no `nn.Module`, or a TorchScript module, whose operations are hidden.
+        ValueError: the example inputs do not fit; the model's own error is the cause.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = nn.Linear(8, 8)
+        ...     def forward(self, x):
+        ...         return x + self.fc(x).relu()
+        >>> net = nn.Sequential(nn.Linear(4, 8), Block(), Block())
+        >>> [(site.name, site.kind) for site in find_residuals(net, torch.ones(2, 4)).sites]
+        [('1', 'identity'), ('2', 'identity')]
+    """
+    _check(model)
+    discovery = Discovery(model)
+    with _unchanged(model), discovery.places, torch.enable_grad(), Additions(discovery):
+        try:
+            model(*args, **kwargs)
+        except Exception as error:
+            raise ValueError(
+                f"find_residuals: the forward of {type(model).__name__} failed with the given "
+                f"example inputs ({type(error).__name__}: {error}); pass what the model's forward "
+                "takes, as in a training step"
+            ) from error
+    site_map = SiteRegistry().site_map(
+        discovery.found.values(), discovery.observations.unseen, discovery.places.called
+    )
+    discovery.close()
+    return site_map
+
+
+def _check(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"find_residuals: model must be an nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"find_residuals: {type(model).__name__} is a TorchScript module, whose additions "
+            "Python never sees; pass the nn.Module it was scripted from"
+        )
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Puts random state and buffers back, and keeps a compiled model eager."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=list(devices)))
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name, buffer in model.named_buffers():
+                    if name in buffers:
+                        buffer.copy_(buffers[name])

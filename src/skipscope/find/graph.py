@@ -1,0 +1,358 @@
+"""The autograd graph of one forward, read lazily, completed where autograd sees nothing.
+
+Autograd's nodes carry a sequence number that grows with creation: an ancestor always has the
+smaller one. That number is the node's name here. Tensors without a gradient (a raw input, frozen
+layers, a `no_grad` region, `detach`) have no node; `Graph.note` gives each of them one of ours, with
+a number between its neighbours', so that "does this descend from that?" has one answer everywhere.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from skipscope.find.vocabulary import Op, classify
+
+#: A tensor's place in the graph: (number of the node that made it, which of its outputs).
+Edge = tuple[float, int]
+
+
+@dataclass(slots=True)
+class Node:
+    """One operation: its class and where its operands come from (None: a constant)."""
+
+    number: float
+    op: Op
+    inputs: tuple[Edge | None, ...]
+    handle: Any = None  # the autograd node, for hooks; None for a node of ours
+    hidden: Edge | None = None  # operands that autograd does not know
+
+    @property
+    def operands(self) -> Iterator[Edge]:
+        """All edges that lead into the node."""
+        yield from (edge for edge in self.inputs if edge is not None)
+        if self.hidden is not None:
+            yield self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """All nodes on paths from `source` to an operand, by number."""
+
+    source: Edge
+    nodes: dict[float, Node]
+
+    @property
+    def consumers(self) -> list[Node]:
+        """The nodes of the branch through which its gradient reaches x."""
+        return [node for node in self.nodes.values() if self.source in node.inputs]
+
+    @property
+    def ops(self) -> frozenset[Op]:
+        return frozenset(node.op for node in self.nodes.values())
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among arguments, one level of lists, tuples and dicts deep."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from (item for item in value if isinstance(item, Tensor))
+        elif isinstance(value, dict):
+            yield from (item for item in value.values() if isinstance(item, Tensor))
+
+
+class Graph:
+    """The graph of one forward.
+
+    It keeps autograd nodes alive, so `close` it when the forward's additions are all seen.
+    """
+
+    #: A parameter-made operand (weight standardisation, sigmoid of a gate) is smaller than this.
+    CONSTANT_NODES = 48
+    #: Operations written out by hand (a norm, a GELU) come together again within so many nodes.
+    REGION_NODES = 24
+    #: So many operations tell what a stream starts from.
+    ORIGIN_NODES = 6
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.names: dict[int, str] = {}
+        for name, parameter in model.named_parameters():
+            self.names.setdefault(id(parameter), name)
+        self._buffers = {buffer.data_ptr() for buffer in model.buffers()}
+        self._buffers |= {parameter.data_ptr() for parameter in model.parameters()}
+        self._nodes: dict[float, Node] = {}
+        self._handles: dict[float, Any] = {}
+        self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
+        self._hidden: dict[float, Edge] = {}
+        self._constant: dict[float, bool] = {}
+        self._masks: set[float] = set()
+        self._last = (0.0, 0)
+
+    def close(self) -> None:
+        """Let go of every autograd node."""
+        for memory in (self._nodes, self._handles, self._plain, self._hidden, self._constant):
+            memory.clear()
+        self._masks.clear()
+
+    # ------------------------------------------------------------------ tensors -> edges
+    def edge(self, tensor: Tensor) -> Edge | None:
+        """Where a tensor comes from; None for a constant that no data went into."""
+        if not tensor.requires_grad:
+            known = self._plain.get(id(tensor))
+            return (known[1], 0) if known is not None and known[0]() is tensor else None
+        if tensor.grad_fn is None:
+            return self._leaf(tensor)
+        return self._remember(tensor.grad_fn), tensor.output_nr
+
+    def _leaf(self, tensor: Tensor) -> Edge:
+        number = -float(id(tensor))
+        if number not in self._nodes:
+            op = Op.PARAMETER if id(tensor) in self.names else Op.INPUT
+            self._nodes[number] = Node(number, op, ())
+        return number, 0
+
+    def _remember(self, handle: Any) -> float:
+        number = float(handle._sequence_nr())
+        if number not in self._nodes:
+            self._handles.setdefault(number, handle)
+        return number
+
+    def note_input(self, tensor: Tensor) -> None:
+        """A module's input without gradient: data that enters the graph here."""
+        if tensor.requires_grad or not tensor.is_floating_point() or self.edge(tensor) is not None:
+            return
+        self._add_plain(tensor, Op.INPUT, ())
+
+    def note(self, name: str, args: Iterable[Any], result: Any) -> None:
+        """Completes the graph after a call some of whose operands or results have no gradient."""
+        outputs = [out for out in tensors_in((result,)) if out.is_floating_point()]
+        if not outputs:
+            return
+        op = classify(name)
+        operands = list(tensors_in(args))
+        if outputs[0].grad_fn is not None and self._masks_with(op, operands):
+            self._masks.add(self._remember(outputs[0].grad_fn))
+        sources: list[Edge] = []
+        for tensor in operands:
+            if tensor.requires_grad and outputs[0].requires_grad:
+                continue  # autograd itself knows this one
+            edge = self.edge(tensor)
+            if edge is not None and self.node(edge).op is not Op.PARAMETER:
+                sources.append(edge)
+        if not sources:
+            return
+        for output in outputs:
+            if not output.requires_grad:
+                self._add_plain(output, op, tuple(sources))
+            elif output.grad_fn is not None:
+                number = self._remember(output.grad_fn)
+                ours = self._number(number - 1)
+                self._nodes[ours] = Node(ours, op, tuple(sources))
+                self._hidden[number] = (ours, 0)
+                self._constant.pop(number, None)
+                if number in self._nodes:
+                    self._nodes[number].hidden = (ours, 0)
+
+    def _masks_with(self, op: Op, operands: list[Tensor]) -> bool:
+        """Whether a call multiplies by something that is neither a number nor the model's own.
+
+        Told from the call and not from what autograd saved: reading that could start the
+        recomputation of a checkpoint.
+        """
+        if op is Op.TRANSPARENT:
+            return True  # of these, only dropout leaves a multiplication in the graph
+        return op is Op.MULTIPLY and any(
+            not t.requires_grad and t.numel() > 1 and t.data_ptr() not in self._buffers
+            for t in operands
+        )
+
+    def _add_plain(self, tensor: Tensor, op: Op, inputs: tuple[Edge | None, ...]) -> None:
+        number = self._number(float(torch.autograd._get_sequence_nr()) - 1)
+        node = self._nodes[number] = Node(number, op, inputs)
+        self._refine(node)
+        self._plain[id(tensor)] = (weakref.ref(tensor), number)
+
+    def _number(self, base: float) -> float:
+        """A fresh number above `base` and below `base + 1`."""
+        count = self._last[1] + 1 if self._last[0] == base else 1
+        self._last = (base, count)
+        return base + count / (count + 1)
+
+    # ------------------------------------------------------------------ edges -> nodes
+    def node(self, edge: Edge) -> Node:
+        """The node that made an edge."""
+        number = edge[0]
+        node = self._nodes.get(number)
+        if node is None:
+            node = self._read(number, self._handles.pop(number))
+            self._nodes[number] = node
+        return node
+
+    def _read(self, number: float, handle: Any) -> Node:
+        inputs: list[Edge | None] = []
+        for function, output in handle.next_functions:
+            if function is None:
+                inputs.append(None)
+            elif hasattr(function, "variable"):
+                leaf = self._leaf(function.variable)
+                self._nodes[leaf[0]].handle = function
+                inputs.append(leaf)
+            else:
+                inputs.append((self._remember(function), output))
+        op = classify(handle.name())
+        node = Node(number, op, tuple(inputs), handle, self._hidden.get(number))
+        self._refine(node)
+        return node
+
+    def _refine(self, node: Node) -> None:
+        """Tells the meanings of a multiplication and an addition apart by their operands."""
+        data = self.data_inputs(node)
+        if node.op is Op.MULTIPLY and len(data) < 2:
+            node.op = Op.MASK if node.number in self._masks else Op.SCALE
+        elif node.op is Op.ADD and len(data) < 2:
+            node.op = Op.SHIFT
+        elif node.op is Op.CONCATENATE and len(data) == 1:
+            node.op = Op.PAD  # the other pieces are constants, zeros for instance
+
+    def origin_ops(self, edge: Edge) -> set[Op]:
+        """The operations right before an edge where the way back ends."""
+        frontier, ops = {edge}, set[Op]()
+        for _ in range(self.ORIGIN_NODES):
+            if not frontier:
+                break
+            node = self.node(max(frontier))
+            ops.add(node.op)
+            frontier = {e for e in frontier if e[0] != node.number} | set(node.operands)
+        return ops
+
+    def data_inputs(self, node: Node) -> list[Edge]:
+        """The distinct operands that data went into.
+
+        One that autograd does not know counts where there is no other: `x * mask` has one.
+        """
+        known = [e for e in node.inputs if e is not None and not self.constant(e)]
+        if not known and node.hidden is not None:
+            return [node.hidden]
+        return list(dict.fromkeys(known))
+
+    def constant(self, edge: Edge) -> bool:
+        """Whether an operand is made of parameters only (a weight that is computed, say)."""
+        known = self._constant.get(edge[0])
+        if known is None:
+            known = self._constant[edge[0]] = self._made_of_parameters(edge)
+        return known
+
+    def _made_of_parameters(self, edge: Edge) -> bool:
+        seen: set[float] = set()
+        todo = [edge]
+        while todo:
+            current = todo.pop()
+            if current[0] in seen:
+                continue
+            seen.add(current[0])
+            if len(seen) > self.CONSTANT_NODES:
+                return False
+            handle = self._handles.get(current[0])
+            node = self._nodes.get(current[0])
+            if node is None:
+                op, functions = classify(handle.name()), handle.next_functions
+                blank = any(function is None for function, _ in functions)
+                inputs = [self._peek(function, nr) for function, nr in functions if function]
+            else:
+                op, blank = node.op, None in node.inputs
+                inputs = [e for e in node.inputs if e is not None]
+            if current[0] in self._hidden:
+                return False
+            if op is Op.PARAMETER:
+                continue
+            # A weight product without data operand is how data without gradient enters the graph.
+            enters = op in (Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM) and blank
+            if enters or not inputs or op in (Op.INPUT, Op.EMBEDDING, Op.CUSTOM):
+                return False
+            todo += inputs
+        return True
+
+    def _peek(self, function: Any, output: int) -> Edge:
+        if hasattr(function, "variable"):
+            leaf = self._leaf(function.variable)
+            self._nodes[leaf[0]].handle = function
+            return leaf
+        return self._remember(function), output
+
+    # ------------------------------------------------------------------ walks
+    def step_back(self, edge: Edge) -> tuple[Edge, list[Node]] | None:
+        """The nearest earlier edge through which all data of this one came, and what lies between.
+
+        Mostly one operation; several where one is written out by hand (a norm, a GELU, a gate).
+        None at an origin, or where the paths do not come together again soon.
+        """
+        frontier = {edge}
+        between: list[Node] = []
+        while len(between) < self.REGION_NODES:
+            node = self.node(max(frontier))
+            between.append(node)
+            frontier = {e for e in frontier if e[0] != node.number}
+            frontier.update(self.data_inputs(node))
+            if len(frontier) == 1:
+                return frontier.pop(), between
+            if not frontier:
+                return None
+        return None
+
+    def descends(self, edge: Edge, targets: Iterable[Edge]) -> dict[Edge, Branch]:
+        """For each target that `edge` descends from, the branch between them."""
+        wanted = set(targets) - {edge}
+        if not wanted:
+            return {}
+        floor = min(number for number, _ in wanted)
+        visited: dict[float, Node] = {}
+        todo = [edge]
+        while todo:
+            current = todo.pop()
+            if current[0] in visited or current[0] <= floor:
+                continue
+            node = self.node(current)
+            visited[current[0]] = node
+            todo.extend(node.operands)
+        hit = {e for node in visited.values() for e in node.operands if e in wanted}
+        ordered = sorted(visited)
+        return {target: self._between(target, ordered, visited) for target in hit}
+
+    @staticmethod
+    def _between(target: Edge, ordered: list[float], visited: dict[float, Node]) -> Branch:
+        inside: dict[float, Node] = {}
+        for number in ordered:
+            node = visited[number]
+            if any(e == target or e[0] in inside for e in node.operands):
+                inside[number] = node
+        return Branch(target, inside)
+
+    def parameters_of(self, branch: Branch) -> tuple[str, ...]:
+        """Names of the trained parameters that the nodes of a branch use."""
+        found: dict[str, None] = {}
+        for node in branch.nodes.values():
+            for operand in node.inputs:
+                if operand is not None and self.constant(operand):
+                    for name in self._leaf_names(operand):
+                        found.setdefault(name)
+        return tuple(found)
+
+    def _leaf_names(self, edge: Edge) -> Iterator[str]:
+        seen: set[float] = set()
+        todo = [edge]
+        while todo:
+            current = todo.pop()
+            if current[0] in seen:
+                continue
+            seen.add(current[0])
+            node = self.node(current)
+            if node.op is Op.PARAMETER:
+                yield self.names[int(-current[0])]
+            todo.extend(node.operands)

@@ -1,0 +1,134 @@
+"""Where in the model the forward is: the module that runs, the line of source, the inventory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from skipscope.find.graph import Edge, tensors_in
+
+_TORCH = os.path.dirname(torch.__file__)
+#: Frames that stand between an addition and the line that wrote it.
+_PLUMBING = (
+    os.path.join(_TORCH, "overrides.py"),
+    os.path.join(_TORCH, "_tensor.py"),
+    os.path.join(_TORCH, "_jit_internal.py"),
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+)
+#: What wrappers put into module paths; stripped, so that names are those of the user's model.
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+
+
+def canonical(name: str) -> str:
+    """A module or parameter path without the parts that wrappers add.
+
+    >>> canonical("_orig_mod.blocks.0._checkpoint_wrapped_module.fc.weight")
+    'blocks.0.fc.weight'
+    """
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def source_line() -> str:
+    """`file.py:line` of the code whose operation is being intercepted."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class Places:
+    """Follows module calls while its context is open, by two global forward hooks.
+
+    Global hooks fire for every module of the process; those outside the model are passed over.
+    They return None, so outputs stay what they are.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        on_input: Callable[[Tensor], Edge | None],
+        on_output: Callable[[str, Any, Any], None] | None = None,
+    ) -> None:
+        self._names: dict[int, str] = {}
+        for name, module in model.named_modules():
+            self._names.setdefault(id(module), canonical(name))
+        self._on_input = on_input
+        self._on_output = on_output
+        #: the running modules, each with the tensors it received and their edges then
+        self._stack: list[tuple[str, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
+        self._handles = ExitStack()
+        #: class name of each module that ran, by path
+        self.called: dict[str, str] = {}
+        #: edge -> (tensor, its version then): inputs of modules, for the x behind a shortcut
+        self._tensors: dict[Edge, tuple[weakref.ref[Tensor], int]] = {}
+
+    def __enter__(self) -> Places:
+        self._handles.callback(
+            torch_module.register_module_forward_pre_hook(self._before).remove  # type: ignore[arg-type]
+        )
+        self._handles.callback(
+            torch_module.register_module_forward_hook(
+                self._after, with_kwargs=True, always_call=True  # type: ignore[arg-type]
+            ).remove
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handles.close()
+        self._stack.clear()
+
+    @property
+    def current(self) -> str:
+        """Path of the innermost module of the model that is running."""
+        return self._stack[-1][0] if self._stack else ""
+
+    def forget(self) -> None:
+        """Drops what is known of tensors."""
+        self._tensors.clear()
+
+    def tensor_at(self, edge: Edge) -> Tensor | None:
+        """The tensor of an edge, if it is alive and unchanged."""
+        known = self._tensors.get(edge)
+        tensor = known[0]() if known is not None else None
+        return tensor if known and tensor is not None and tensor._version == known[1] else None
+
+    def was_rewritten(self, tensor: Tensor, edge: Edge | None) -> bool:
+        """Whether the innermost running module that received this tensor got another version."""
+        for _, received in reversed(self._stack):
+            for known, before in received:
+                if known() is tensor:
+                    return before != edge
+        return False
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        name = self._names.get(id(module))
+        if name is None:
+            return
+        self.called.setdefault(name, type(module).__name__)
+        self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
+
+    def _note(self, tensor: Tensor) -> tuple[weakref.ref[Tensor], Edge | None]:
+        edge = self._on_input(tensor)
+        reference = weakref.ref(tensor)
+        if edge is not None:
+            self._tensors[edge] = (reference, tensor._version)
+        return reference, edge
+
+    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        name = self._names.get(id(module))
+        if name is None or not self._stack:
+            return
+        self._stack.pop()
+        if self._on_output is not None:
+            self._on_output(name, (args, kwargs), output)

@@ -1,0 +1,189 @@
+"""Is this addition residual? Two operands in, a `Relation` (or the reason why not) out.
+
+`y = s + f` is residual when `s`, or what `s` is a short image of, is an ancestor of `f`, and the way
+from there to `f`, the branch, holds a parametric operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from skipscope.find.graph import Branch, Edge, Graph, Node
+from skipscope.find.vocabulary import MATRIX, NONLINEAR, PARAMETRIC, PASSES, PROJECTION, Op
+from skipscope.records import Kind
+
+#: A shortcut is short: so many operations at most, so many of them parametric.
+MAX_STEPS, MAX_PARAMETRIC = 12, 3
+#: What a norm that is written out consists of; one of `_SCALES_DOWN` makes it one.
+_NORM_PARTS = frozenset({Op.MOMENT, Op.POOL, Op.MULTIPLY, Op.SCALE, Op.SHIFT, Op.ADD, Op.NORM})
+#: What an activation that is written out consists of (`x * sigmoid(x)`, a tanh GELU).
+_ACTIVATION_PARTS = frozenset(
+    {Op.ACTIVATION, Op.MULTIPLY, Op.SCALE, Op.SHIFT, Op.ADD, Op.MOMENT} | PASSES
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One point on the way back from a shortcut operand."""
+
+    edge: Edge
+    path: tuple[Op, ...]  #: what stands between this point and the operand, transparent left out
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How the operands of a residual addition hang together."""
+
+    shortcut: Edge
+    source: Edge  #: x
+    path: tuple[Op, ...]  #: from x to the shortcut operand
+    branch: Branch
+
+    @property
+    def kind(self) -> Kind:
+        if PROJECTION & set(self.path):
+            return "projection"
+        return "scaled" if Op.SCALE in self.path else "identity"
+
+    @property
+    def detached(self) -> bool:
+        """No gradient flows through the shortcut although x has one."""
+        ours = self.shortcut[0] != int(self.shortcut[0])
+        return ours and self.source[0] == int(self.source[0])
+
+    @property
+    def last_matrix(self) -> Node | None:
+        """The last operation of the branch with a weight matrix."""
+        matrices = [number for number, node in self.branch.nodes.items() if node.op in MATRIX]
+        return self.branch.nodes[max(matrices)] if matrices else None
+
+
+def way_back(graph: Graph, edge: Edge) -> tuple[list[Link], Edge | None]:
+    """The points that a shortcut operand may be an image of, nearest first; and where a gate began.
+
+    The way ends where data of two kinds meet. When they meet in a multiplication by something that
+    was computed from the data itself, that is a gate (Highway, GRU), not a shortcut.
+    """
+    links = [Link(edge, ())]
+    path: tuple[Op, ...] = ()
+    for _ in range(MAX_STEPS):
+        step = graph.step_back(edge)
+        if step is None:
+            break
+        edge, between = step
+        op = summary(between)
+        if op is None:
+            gated = between[0].op is Op.MULTIPLY
+            return links, edge if gated else None
+        if op is Op.ACTIVATION and PROJECTION & set(path):
+            break  # an activation and then a projection is a branch, not a shortcut
+        if op not in PASSES:
+            path = (op, *path)
+        if sum(op in PARAMETRIC for op in path) > MAX_PARAMETRIC:
+            break
+        links.append(Link(edge, path))
+    return links, None
+
+
+def summary(between: list[Node]) -> Op | None:
+    """What the operations between two points amount to; None where it is no shortcut's business."""
+    ops = {node.op for node in between}
+    if len(between) == 1:
+        (op,) = ops
+        return op if op in PASSES | PROJECTION | {Op.SCALE, Op.SLICE} else None
+    if Op.MOMENT in ops and ops <= _NORM_PARTS | PASSES:
+        return Op.NORM
+    if ops <= PASSES | {Op.SLICE, Op.CONCATENATE}:
+        return Op.SLICE
+    if Op.ACTIVATION in ops and ops <= _ACTIVATION_PARTS:
+        return Op.ACTIVATION
+    return None
+
+
+class Relater:
+    """Decides additions one by one, knowing the residual sums found before."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.sums: dict[float, Relation] = {}  #: by the number of the sum's node
+
+    def relate(self, left: Edge | None, right: Edge | None) -> Relation | None:
+        """The relation of two operands, in the order that fits best; None when not residual."""
+        options = [
+            relation
+            for s, f in ((left, right), (right, left))
+            if s is not None and f is not None
+            for relation in [self._as_shortcut(s, f)]
+            if relation is not None
+        ]
+        order = {"identity": 0, "scaled": 1, "projection": 2}
+        return min(options, key=lambda r: (order[r.kind], len(r.path)), default=None)
+
+    def is_gate(self, left: Edge | None, right: Edge | None) -> bool:
+        """Whether one operand is data multiplied by data that the other descends from."""
+        for s, f in ((left, right), (right, left)):
+            if s is None or f is None:
+                continue
+            _, gate = way_back(self.graph, s)
+            if gate is not None and self.graph.descends(f, [gate]):
+                return True
+        return False
+
+    def branch_between(self, source: Edge, operand: Edge | None) -> Branch | None:
+        """The branch from a known x to an operand, when there is a parametric one."""
+        if operand is None:
+            return None
+        branch = self.graph.descends(operand, [source]).get(source)
+        return branch if branch is not None and self._is_branch(branch) else None
+
+    def _as_shortcut(self, s: Edge, f: Edge) -> Relation | None:
+        if self.graph.constant(s):
+            return None
+        links, _ = way_back(self.graph, s)
+        branches = self.graph.descends(f, [link.edge for link in links])
+        for link in links:
+            branch = branches.get(link.edge)
+            if branch is None or not self._is_branch(branch):
+                continue
+            relation = Relation(s, link.edge, link.path, branch)
+            if self._is_residual(relation):
+                return relation
+        return None
+
+    def _is_branch(self, branch: Branch) -> bool:
+        return any(node.op in PARAMETRIC or self._by_weight(node) for node in branch.nodes.values())
+
+    def _by_weight(self, node: Node) -> bool:
+        """Whether an element-wise operation holds a trained parameter."""
+        return node.op is Op.SCALE and any(
+            edge is not None and self.graph.constant(edge) for edge in node.inputs
+        )
+
+    def _is_residual(self, relation: Relation) -> bool:
+        if relation.kind == "projection" and not NONLINEAR & relation.branch.ops:
+            return False  # two parallel linear maps of x: a re-parameterised convolution, say
+        if Op.SLICE in relation.path and all(
+            node.op is Op.SLICE for node in relation.branch.consumers
+        ):
+            return False  # the branch reads a sibling slice, not x
+        return not self._enters_from_the_side(relation)
+
+    def _enters_from_the_side(self, relation: Relation) -> bool:
+        """Whether x reaches the other operand only as an additive guest of another stream.
+
+        A bias, a mask or a conditioning vector that is added in every block is an ancestor of all
+        that follows its first use. But it came into the stream through a branch: the first residual
+        sum on the way has a shortcut that does not descend from it.
+        """
+        inside = relation.branch.nodes
+        first = min(self.sums.keys() & inside.keys(), default=None)
+        if first is None:
+            return False
+        shortcut = self.sums[first].shortcut
+        return shortcut != relation.source and shortcut[0] not in inside
+
+
+def sums_inside(branch: Branch, sums: Mapping[float, Relation]) -> list[float]:
+    """Numbers of the residual sums within a branch, in order."""
+    return sorted(branch.nodes.keys() & sums.keys())

@@ -1,0 +1,44 @@
+"""Errors of the monitor stay inside the monitor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+logger = logging.getLogger("skipscope")
+
+
+class Guard:
+    """Catches the first error of ours, reports it once, and says that monitoring is off.
+
+    Args:
+        on_error: "disable" keeps the training going; "raise" is for tests.
+    """
+
+    def __init__(self, on_error: Literal["disable", "raise"] = "disable") -> None:
+        self.on_error = on_error
+        self.broken = False
+
+    def fail(self, error: BaseException, where: str) -> None:
+        """Notes an error; raises it again with `on_error="raise"`."""
+        if self.on_error == "raise":
+            raise error
+        if not self.broken:
+            logger.error(
+                "skipscope stopped measuring after an error of its own in %s; the training goes on "
+                "unchanged. Please report this traceback at the project's issue tracker.",
+                where,
+                exc_info=error,
+            )
+        self.broken = True
+
+    def call(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a piece of the monitor; None after an error, or when one happened before."""
+        if self.broken:
+            return None
+        try:
+            return function(*args)
+        except Exception as error:
+            self.fail(error, where)
+            return None

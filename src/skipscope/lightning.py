@@ -1,0 +1,255 @@
+"""The Lightning callback: Trainer hooks, translated into calls of a `Monitor`.
+
+The only file that names Lightning. `lightning` and `pytorch_lightning` are two copies of one
+library whose classes do not know each other; the callback descends from both, as far as they are
+installed, so that either Trainer takes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from skipscope.loggers import Loggers
+from skipscope.monitor import Monitor
+from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
+
+if TYPE_CHECKING:
+    from skipscope.history import History
+    from skipscope.records import Diagnosis
+
+    _BASES: tuple[type, ...] = (object,)
+else:
+    _BASES = tuple(
+        importlib.import_module(name).Callback
+        for name in ("lightning.pytorch", "pytorch_lightning")
+        if importlib.util.find_spec(name.partition(".")[0]) is not None
+    )
+
+_log = logging.getLogger("skipscope")
+
+
+class _CallbackBase(*_BASES):  # type: ignore[misc]
+    """A callback for the Trainers of every installed Lightning package."""
+
+
+class ResidualMonitor(_CallbackBase):
+    """Shows what the residual additions of a model do while a Trainer trains it.
+
+    Add it to the Trainer's callbacks; no layer needs to be named. It writes scalars and pictures to
+    the Trainer's loggers, warns while training, and prints a health report after each epoch. Files
+    lie in the logger's directory, in a folder of the monitor's name.
+
+    Args:
+        every_n_steps: optimizer steps between captures once the first ones (0, 1, 2, 4 ... 32) are
+            taken; each epoch gets at least three.
+        preset: "train", or "debug" to record every step.
+        sites: module paths or class names; only additions inside these are measured.
+        exclude: module paths or class names to leave out.
+        select: codes of the rules to run; None runs all.
+        ignore: codes of rules not to run.
+        thresholds: rule code -> threshold name -> value, instead of the rule's default.
+        updates: "blocks" or "parameters": detail of update curves in loggers; "off": none.
+        update_bytes: memory for copies of parameters around an optimizer step.
+        dirpath: where history and reports are written; None: the logger's directory.
+        report: forms of the report to make: "console", "markdown", "json".
+        report_every_n_epochs: epochs between reports.
+        on_compile: run captured steps of a compiled model eagerly ("eager"), or "skip" them.
+        on_error: "disable" turns the monitor off after an error of its own; "raise" is for tests.
+        name: tells monitors of one run apart.
+
+    Raises:
+        ValueError: an argument is out of range; the message names it.
+
+    Example:
+        >>> callback = ResidualMonitor(every_n_steps=100)
+        >>> callback.options.every_n_steps
+        100
+    """
+
+    def __init__(
+        self,
+        every_n_steps: int = 50,
+        preset: Preset = "train",
+        sites: list[str] | None = None,
+        exclude: list[str] | None = None,
+        select: list[str] | None = None,
+        ignore: list[str] | None = None,
+        thresholds: dict[str, dict[str, float]] | None = None,
+        updates: UpdateDetail = "blocks",
+        update_bytes: int = 2**30,
+        dirpath: str | None = None,
+        report: list[ReportFormat] = ["console", "markdown", "json"],  # noqa: B006 - never changed
+        report_every_n_epochs: int = 1,
+        on_compile: OnCompile = "eager",
+        on_error: OnError = "disable",
+        name: str = "skipscope",
+    ) -> None:
+        super().__init__()
+        settings = {key: value for key, value in locals().items() if key in _ARGUMENTS}
+        self.options = Options(**settings)
+        Monitor.check(self.options)
+        self.monitor: Monitor | None = None
+        self._state: dict[str, Any] | None = None
+
+    @property
+    def state_key(self) -> str:
+        """What tells this callback's state in a checkpoint from another's."""
+        return f"skipscope.ResidualMonitor:{self.options.name}"
+
+    @property
+    def history(self) -> History:
+        """What was recorded of the present run."""
+        return self._present().history
+
+    def diagnose(self) -> Diagnosis:
+        """Runs the rules on what was recorded so far."""
+        return self._present().diagnose()
+
+    def report(self, form: str = "console") -> str:
+        """The health report: "console", "markdown" or "json"."""
+        return self._present().report(form)
+
+    def _present(self) -> Monitor:
+        if self.monitor is None:
+            raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
+        return self.monitor
+
+    # ------------------------------------------------------------------ the run
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Learns where files go; on every rank, since asking the Trainer is a collective."""
+        directory = trainer.log_dir or trainer.default_root_dir
+        self.monitor = None
+        if not trainer.is_global_zero:
+            return
+        if getattr(trainer, "barebones", False):
+            _log.info("skipscope is off: Trainer(barebones=True) asks for no overhead at all")
+            return
+        options = self.options
+        if options.dirpath is None and not trainer.fast_dev_run:
+            options = replace(options, dirpath=os.path.join(directory, options.name))
+        self.monitor = Monitor.from_options(pl_module, options)
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Everything is known by now: optimizers, loggers, the scaler, the state of a resume."""
+        if self.monitor is None:
+            return
+        monitor = self.monitor
+        monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
+        monitor.loggers = Loggers(trainer.loggers, name=self.options.name)
+        monitor.scaler = getattr(trainer.precision_plugin, "scaler", None)
+        monitor.show = lambda text: _show(trainer, text)
+        monitor.epoch = trainer.current_epoch
+        if self._state is not None:
+            monitor.load_state_dict(self._state)
+            self._state = None
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Attaches for a step that is captured: the last micro-batch of an accumulation."""
+        if self.monitor is not None and _steps_with(trainer, batch_idx):
+            self.monitor.begin_step(
+                step=_step_axis(trainer), global_step=trainer.global_step
+            )
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        """Gradients are accumulated and unscaled, and not clipped yet."""
+        if self.monitor is not None:
+            plain = _plain_optimizer(optimizer)
+            fused = getattr(plain, "_step_supports_amp_scaling", False)
+            scale = self.monitor.loss_scale() if fused else None
+            self.monitor.gradients_ready(plain, scale)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Detaches and records."""
+        monitor = self.monitor
+        if monitor is None or not monitor.in_step:
+            return
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if monitor.end_step(loss) and monitor.diagnosis is not None:
+            trainer.callback_metrics.update(monitor.summary())
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Reports."""
+        if self.monitor is not None:
+            self.monitor.epoch_end()
+
+    # Whatever interrupts an epoch must not leave anything attached.
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Takes off what a skipped batch left."""
+        self._abandon()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Takes everything off and closes the file."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Takes everything off and closes the file; what was recorded stays."""
+        if self.monitor is not None:
+            self.monitor.close()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Takes off what may be left."""
+        self._abandon()
+
+    def _abandon(self) -> None:
+        if self.monitor is not None:
+            self.monitor.abandon_step()
+
+    # ------------------------------------------------------------------ checkpoints and copies
+    def state_dict(self) -> dict[str, Any]:
+        """Plain and small: the history lives in its files."""
+        return self.monitor.state_dict() if self.monitor is not None else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Remembers where a resumed run stood; the run itself begins later."""
+        self._state = dict(state_dict) or None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the running monitor, and without what the Trainer hangs on its callbacks."""
+        state = dict(self.__dict__)
+        state.update(monitor=None)
+        for bound in ("log", "log_dict"):
+            state.pop(bound, None)
+        return state
+
+
+_ARGUMENTS = frozenset(Options.__dataclass_fields__)
+
+
+def _steps_with(trainer: Any, batch_idx: int) -> bool:
+    """Whether the optimizer steps at the end of this batch."""
+    every = trainer.accumulate_grad_batches
+    return every == 1 or (batch_idx + 1) % every == 0 or bool(trainer.is_last_batch)
+
+
+def _step_axis(trainer: Any) -> int:
+    """The counter that Lightning's own loggers use; it differs from `global_step` with GANs."""
+    loop = trainer.fit_loop.epoch_loop
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step))
+
+
+def _plain_optimizer(optimizer: Any) -> Any:
+    """The torch optimizer inside Lightning's wrapper."""
+    return getattr(optimizer, "optimizer", optimizer) if _is_wrapped(optimizer) else optimizer
+
+
+def _is_wrapped(optimizer: Any) -> bool:
+    return type(optimizer).__name__.startswith("Lightning")
+
+
+def _show(trainer: Any, text: str) -> None:
+    """Prints without tearing the progress bar, where there is one."""
+    bar = getattr(trainer, "progress_bar_callback", None)
+    if bar is not None and getattr(bar, "is_enabled", False):
+        bar.print(text)
+    else:
+        print(text)  # noqa: T201 - the report is what the user asked for

@@ -1,0 +1,44 @@
+"""Every measure by name.
+
+A new one is a function in one of these files; a new family is a file and a line below.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from skipscope.history import History, Table, register_tables
+from skipscope.measure import collect
+from skipscope.measures import backward, depth, forward, levels, parameters, steps
+from skipscope.tabulate import compute
+
+__all__ = ["MEASURES", "table"]
+
+MEASURES = collect(
+    forward,  # branch against shortcut: r, cosine, growth
+    levels,  # RMS, mean, spread and maxima of the operands
+    backward,  # gradients at a site and their split
+    depth,  # one number for a whole stream or stage
+    parameters,  # weights, gradients and updates: of a parameter, a block, a branch
+    steps,  # facts of a step: loss, learning rate, time
+)
+
+
+def table(history: History, name: str) -> Table:
+    """The measure `name` of a history over time.
+
+    Raises:
+        ValueError: no measure has this name.
+
+    >>> table(History(), "cosines")
+    Traceback (most recent call last):
+    ValueError: no measure 'cosines'; did you mean cosine?
+    """
+    if name not in MEASURES:
+        near = get_close_matches(name, MEASURES, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(MEASURES)}"
+        raise ValueError(f"no measure {name!r}; {hint}")
+    return compute(MEASURES[name], history)
+
+
+register_tables(table)

@@ -1,0 +1,252 @@
+"""A rule: a generator of hits, its gates, and the inputs it may ask for by parameter name.
+
+A rule's positional parameters name what it reads: a measure (it gets the `Table`) or one of
+`FACTS`; one with the default None is optional. Its keyword-only parameters are its thresholds.
+It yields a `Hit` per finding or raises `NotMeasurable`; a rule of several arms joins them with
+`either`. `Rule.run` takes plain values, so a test writes them down: no files, no run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from skipscope import rule_docs
+from skipscope.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
+from skipscope.inputs import FACTS, Inputs
+from skipscope.measures import MEASURES
+from skipscope.records import Severity
+from skipscope.siblings import Stage
+
+__all__ = [
+    "FACTS",
+    "Gate",
+    "Hit",
+    "Inputs",
+    "NotMeasurable",
+    "Rule",
+    "Stage",
+    "Streak",
+    "Warmup",
+    "either",
+    "listed",
+    "near",
+    "rule",
+    "short",
+]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """What one arm of a rule saw at one place; the framework makes it a finding."""
+
+    where: tuple[str, ...]  #: module or parameter paths, or ("model",)
+    value: float  #: the number that crossed the threshold
+    expectation: str  #: what was expected of it, and its law
+    message: str  #: one sentence, with the number
+    first_step: int
+    last_step: int
+    severity: Severity | None = None  #: None: that of the rule
+    evidence: Mapping[str, float | str] = field(default_factory=dict)
+    cause: str = ""
+    advice: tuple[str, ...] = ()  #: empty: the first three of the docstring's "What to try"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: its identity, its gates, and the function that looks."""
+
+    code: str
+    name: str
+    severity: Severity
+    patience: int  #: captures in a row
+    min_steps: int  #: steps the run must have
+    after_warmup: bool  #: captures before the end of warm-up do not count
+    needs_sites: int  #: sites in at least one stage
+    initial_only: bool  #: looks at step 0 of a fresh run only
+    explains: tuple[str, ...]  #: codes whose findings at or after a place of ours follow from it
+    explains_overall: tuple[str, ...]  #: the same for findings about a whole stream or model
+    function: Callable[..., Iterable[Hit]]
+    inputs: tuple[str, ...]
+    optional: frozenset[str]
+    thresholds: Mapping[str, float]
+
+    @property
+    def doc(self) -> str:
+        """The docstring."""
+        return self.function.__doc__ or ""
+
+    @property
+    def title(self) -> str:
+        """One line that says what the rule finds."""
+        return rule_docs.title(self.doc)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """At most three things to try."""
+        return rule_docs.advice(self.doc)
+
+    def explain(self) -> str:
+        """The text of `skipscope explain`."""
+        parts = [f"{self.code} {self.name} ({self.severity})\n{self.title}."]
+        parts += [f"{head}\n{text}" for head, text in rule_docs.sections(self.doc).items()]
+        return "\n\n".join(parts) + "\n"
+
+    def run(self, values: Mapping[str, Any] | Inputs, **overrides: float) -> tuple[Hit, ...]:
+        """Look.
+
+        Args:
+            values: input names to values, or `Inputs`.
+            overrides: thresholds, and the gates `patience` and `min_steps`.
+
+        Raises:
+            NotMeasurable: an input or a gate's condition is absent.
+            ValueError: no such threshold.
+        """
+        ours = self.with_overrides(overrides)
+        inputs = values if isinstance(values, Inputs) else Inputs(values)
+        gate = ours.gate(inputs)
+        given = [
+            gate if name == "gate" else inputs.get(name) if name in self.optional else inputs[name]
+            for name in self.inputs
+        ]
+        return tuple(self.function(*given, **ours.thresholds))
+
+    def with_overrides(self, overrides: Mapping[str, float]) -> Rule:
+        """This rule with other thresholds.
+
+        Raises:
+            ValueError: no such threshold, naming those that come near.
+        """
+        gates = {"patience": self.patience, "min_steps": self.min_steps}
+        known = {**gates, **self.thresholds}
+        for name in overrides:
+            if name not in known:
+                raise ValueError(f"{self.code} has no threshold {name!r}{near(name, known)}")
+        chosen = {name: overrides.get(name, value) for name, value in self.thresholds.items()}
+        patience, min_steps = (int(overrides.get(name, value)) for name, value in gates.items())
+        return replace(self, thresholds=chosen, patience=patience, min_steps=min_steps)
+
+    def gate(self, inputs: Inputs) -> Gate:
+        """Check the gates of the whole rule.
+
+        Raises:
+            NotMeasurable: one of them is closed.
+        """
+        if self.needs_sites:
+            deep_enough(inputs["stages"], self.needs_sites)
+        if self.initial_only and not (inputs["run"].fresh and 0 in inputs["captures"]):
+            raise NotMeasurable("needs a capture of step 0 of a fresh run")
+        if self.min_steps:
+            last = int(np.max(inputs["captures"], initial=0))
+            if last < self.min_steps:
+                raise NotMeasurable(f"needs {self.min_steps} steps, has {last}")
+        start = after_warmup(inputs["warmup"]) if self.after_warmup else 0
+        return Gate(self.patience, start)
+
+
+def rule(
+    *,
+    code: str,
+    name: str,
+    severity: Severity = "warning",
+    patience: int = 3,
+    min_steps: int = 0,
+    after_warmup: bool = False,
+    needs_sites: int = 0,
+    initial_only: bool = False,
+    explains: tuple[str, ...] = (),
+    explains_overall: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Iterable[Hit]]], Rule]:
+    """Declare a rule: the gates above a generator of hits.
+
+    Raises:
+        TypeError: a positional parameter is no known input, or a threshold has no default.
+        ValueError: the docstring lacks a heading.
+    """
+
+    def declare(function: Callable[..., Iterable[Hit]]) -> Rule:
+        inputs, optional, thresholds = _signature(code, function)
+        rule_docs.sections(function.__doc__ or "")
+        return Rule(
+            code, name, severity, patience, min_steps, after_warmup, needs_sites, initial_only,
+            explains, explains_overall, function, inputs, optional, thresholds,
+        )  # fmt: skip
+
+    return declare
+
+
+def _signature(
+    code: str, function: Callable[..., Iterable[Hit]]
+) -> tuple[tuple[str, ...], frozenset[str], dict[str, float]]:
+    """The inputs of a rule function, which of them are optional, and its thresholds."""
+    inputs, optional, thresholds = [], set(), {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if parameter.default is parameter.empty:
+                raise TypeError(f"{code}: threshold {name!r} has no default")
+            thresholds[name] = parameter.default
+            continue
+        known = {*FACTS, *MEASURES}
+        if name not in known:
+            raise TypeError(f"{code}: no measure or fact is named {name!r}{near(name, known)}")
+        inputs.append(name)
+        if parameter.default is None:
+            optional.add(name)
+    return tuple(inputs), frozenset(optional), thresholds
+
+
+def either(*arms: Iterable[Hit]) -> Iterator[Hit]:
+    """The hits of all arms; an arm that cannot look is left out as long as another can.
+
+    Raises:
+        NotMeasurable: no arm can look; the reasons are joined.
+    """
+    reasons = []
+    for arm in arms:
+        try:
+            yield from arm
+        except NotMeasurable as absent:  # noqa: PERF203 - an arm more or less is no hot loop
+            reasons.append(str(absent))
+    if len(reasons) == len(arms):
+        raise NotMeasurable("; ".join(dict.fromkeys(reasons)))
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message that lists what comes near a wrong name.
+
+    >>> near("abve", ["above", "reach"])
+    '; did you mean above?'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; known: {', '.join(names)}"
+
+
+def short(value: float) -> str:
+    """A number with three digits.
+
+    >>> short(34.04), short(0.00751), short(4.8e11)
+    ('34.0', '0.00751', '4.8e+11')
+    """
+    text = f"{value:#.3g}" if 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
+    return text.rstrip(".")
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """Names for a sentence, the middle left out when they are many.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"])
+    'a, b, c ... f (6)'
+    """
+    every = list(names)
+    if len(every) <= most:
+        return ", ".join(every)
+    return f"{', '.join(every[: most - 1])} ... {every[-1]} ({len(every)})"

@@ -1,0 +1,59 @@
+"""A rule's docstring, taken apart: the advice of a report, `skipscope explain`, the docs page."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+#: The headings of a rule's docstring, in this order; `Thresholds` names every keyword.
+HEADINGS: tuple[str, ...] = (
+    "What it sees",
+    "Why it matters",
+    "What to try",
+    "When it is wrong",
+    "Thresholds",
+    "Source",
+)
+
+
+def title(docstring: str) -> str:
+    """The first line of a docstring, without its full stop."""
+    return inspect.cleandoc(docstring).split("\n", 1)[0].rstrip(".")
+
+
+def sections(docstring: str) -> dict[str, str]:
+    r"""Heading to text, in the order of `HEADINGS`.
+
+    Raises:
+        ValueError: a heading is absent.
+
+    >>> text = "T.\n\n" + "\n".join(f"{h}:\n    words" for h in HEADINGS)
+    >>> sections(text)["Source"]
+    'words'
+    """
+    found: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in inspect.cleandoc(docstring).splitlines():
+        if line.endswith(":") and line[:-1] in HEADINGS:
+            current = found.setdefault(line[:-1], [])
+        else:
+            current.append(line)
+    absent = [heading for heading in HEADINGS if heading not in found]
+    if absent:
+        raise ValueError(f"docstring {title(docstring)!r} lacks the heading(s) {', '.join(absent)}")
+    return {heading: inspect.cleandoc("\n" + "\n".join(found[heading])) for heading in HEADINGS}
+
+
+def bullets(text: str) -> tuple[str, ...]:
+    r"""The items of a list whose items start with `* `, each on one line.
+
+    >>> bullets("* warm up\n  longer\n* clip")
+    ('warm up longer', 'clip')
+    """
+    items = re.split(r"^\* ", text, flags=re.MULTILINE)[1:]
+    return tuple(" ".join(item.split()) for item in items)
+
+
+def advice(docstring: str) -> tuple[str, ...]:
+    """The first three things to try."""
+    return bullets(sections(docstring)["What to try"])[:3]
