@@ -9,7 +9,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skipscope.diagnose import diagnose as diagnose
     from skipscope.find import find_residuals as find_residuals
     from skipscope.history import History as History
     from skipscope.lightning import ResidualMonitor as ResidualMonitor
@@ -21,7 +20,6 @@ _PLACES = {
     "Monitor": "monitor",
     "ResidualMonitor": "lightning",
     "depth_multiplier": "theory",
-    "diagnose": "diagnose",
     "find_residuals": "find",
 }
 
@@ -30,7 +28,6 @@ __all__ = [
     "Monitor",
     "ResidualMonitor",
     "depth_multiplier",
-    "diagnose",
     "find_residuals",
 ]
 
@@ -39,7 +36,6 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("skipscope")
     if name in _PLACES:
-        # A submodule of the same name (`diagnose`) must give way to the public function.
         value = getattr(importlib.import_module(f"skipscope.{_PLACES[name]}"), name)
         globals()[name] = value
         return value

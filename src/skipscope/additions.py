@@ -87,15 +87,15 @@ class Visitor(Protocol):
         """Any other torch function, after it ran."""
         ...
 
-    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        """A backward begins; `run()` performs it, outside of the mode. Its arguments tell the loss."""
+    def before_backward(self, roots: list[Tensor]) -> None:
+        """A backward is about to begin at these tensors, the loss mostly."""
         ...
 
 
 class Additions(TorchFunctionMode):
     """Watches forwards for `visitor`.
 
-    PyTorch takes a mode off its stack while its handler runs. So the visitor may compute freely;
+    PyTorch takes a mode off its stack while its handler runs. So a visitor may compute freely;
     code that a torch function calls inside (`multi_head_attention_forward`) is not seen; and a
     backward, being a torch function too, runs outside of the mode with all that it recomputes.
     """
@@ -110,7 +110,8 @@ class Additions(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func in _BACKWARD:
-            return self._visitor.backward(args, lambda: func(*args, **kwargs))
+            self._visitor.before_backward(_roots(args, kwargs))
+            return func(*args, **kwargs)
         if func in _ADD or func in _SUBTRACT or func in _REVERSED:
             addition = _parse(func, args, kwargs)
             if addition is not None:
@@ -130,11 +131,19 @@ class Additions(TorchFunctionMode):
         elif func in _CONCATENATE:
             self._visitor.fused("concatenation", _list_of(args, kwargs))
         elif func in _FOREACH_ADD and len(args) > 1 and isinstance(args[1], (list, tuple)):
-            for pair in zip(args[0], args[1]):
+            for pair in zip(args[0], args[1], strict=True):
                 self._visitor.fused("fused", list(pair))
         elif func in _REDUCE and self._stacked is not None:
-            if (args[0] if args else kwargs.get("input")) is self._stacked[0]:
-                self._visitor.fused("stack-sum", self._stacked[1])
+            stacked, operands = self._stacked
+            if (args[0] if args else kwargs.get("input")) is stacked:
+                self._visitor.fused("stack-sum", operands)
+
+
+def _roots(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """What a backward starts from: `loss.backward()`, `autograd.grad(outputs, inputs)`."""
+    first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
+    found = first if isinstance(first, (list, tuple)) else [first]
+    return [tensor for tensor in found if isinstance(tensor, Tensor)]
 
 
 def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -143,7 +152,7 @@ def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition | None:
-    """The operands of an addition, positional or by keyword; None where one is no tensor of data."""
+    """The operands of an addition, positional or by keyword; None where one is no data."""
     operands = [*args, *(kwargs[k] for k in ("input", "self", "other") if k in kwargs)]
     if len(operands) < 2 or not all(isinstance(operand, Tensor) for operand in operands[:2]):
         return None
@@ -167,14 +176,14 @@ class Passing:
     """A visitor that lets everything pass; the base of those that look at some of it."""
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """Lets it run."""
         return run()
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
-        return None
+        """Does nothing."""
 
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
-        return None
+        """Does nothing."""
 
-    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        return run()
-
+    def before_backward(self, roots: list[Tensor]) -> None:
+        """Does nothing."""

@@ -44,11 +44,13 @@ from skipscope.reduce import (
     reducible,
 )
 from skipscope.transfer import Transfer
+from skipscope.watch import Watch
 
 _NO_BACKWARD = REASONS.index("no backward reached it")
 _NO_INPUT_GRADIENT = REASONS.index("x has no gradient: it is a raw input or behind frozen layers")
 _FROZEN = REASONS.index("the whole block is frozen")
 _ON_A_VIEW = REASONS.index("x was overwritten in place through a view")
+_WHOLE = REASONS.index("watched as a whole module: its two paths cannot be told apart")
 _SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
 _IRREDUCIBLE = REASONS.index("operands of this type cannot be reduced")
 
@@ -74,8 +76,7 @@ class Captured:
 class _Slot:
     """The sums of one site in this step, and its hooks."""
 
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
+    def __init__(self) -> None:
         self.forward: Tensor | None = None
         self.backward: Tensor | None = None
         self.have = 0
@@ -84,6 +85,7 @@ class _Slot:
         self.sum_handle: RemovableHandle | None = None
         self._gy: Tensor | None = None
         self._shares: dict[str, Tensor] = {}
+        self.splits = True  #: whether the shares of shortcut and branch can be told apart
         self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
 
     def remove(self) -> None:
@@ -131,7 +133,8 @@ class _Slot:
         self.backward = gradient_sums(
             gradient.detach(), self._gy, self._shares.get("shortcut"), self._shares.get("branch")
         )
-        self.have |= HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT
+        self.have |= HAVE_INPUT_GRAD | (HAVE_SPLIT if self.splits else 0)
+        self.why = 0 if self.splits else _WHOLE
         self.release()
 
     def _second_order(self) -> bool:
@@ -156,21 +159,25 @@ class Capture(Passing):
     Args:
         model: the model whose forward will run.
         guard: what happens with an error of ours.
-        watch: a predicate on module paths; other sites are found and not measured.
+        watch: which modules' sites are measured; others are found all the same.
         loss_scale: gives the factor of a GradScaler when a backward begins.
+        survey: look for other readers of each x, which walks the whole graph; once is enough.
     """
 
     def __init__(
         self,
         model: nn.Module,
         guard: Guard,
-        watch: Callable[[str], bool] = lambda module: True,
+        watch: Watch,
         loss_scale: Callable[[], Tensor | None] = lambda: None,
+        *,
+        survey: bool = False,
     ) -> None:
         self._guard = guard
+        self._survey = survey
         self._watch = watch
         self._loss_scale = loss_scale
-        self._discovery = Discovery(model, self._on_site)
+        self._discovery = Discovery(model, self._on_site, whole=watch.named, guard=guard)
         self._slots: dict[tuple[str, str, int], _Slot] = {}
         self._all_slots: list[_Slot] = []
         self.loss: Tensor | None = None  #: what backward was called on
@@ -193,30 +200,33 @@ class Capture(Passing):
 
     # ------------------------------------------------------------------ forward
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """Measured where it is residual and watched."""
         return self._discovery.addition(addition, run)
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
+        """Listed as not measured."""
         self._discovery.fused(what, operands)
 
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        """Completes the graph."""
         self._discovery.call(name, args, result)
 
-    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        loss = args[0] if args else None
-        if isinstance(loss, (tuple, list)) and loss:
-            loss = loss[0]
-        if isinstance(loss, Tensor) and loss.numel() == 1:
-            self.loss = loss.detach().clone()
+    def before_backward(self, roots: list[Tensor]) -> None:
+        """Remembers the loss; looks once for other readers of the sites' inputs."""
+        if len(roots) == 1 and roots[0].numel() == 1:
+            self.loss = roots[0].detach().clone()
             scale = self._loss_scale()
             self.scale = scale.detach().clone() if scale is not None else None
-        return run()
+        if self._survey:
+            self._discovery.note_other_readers(roots)
 
     def _on_site(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         if not self._watch(found.module):
             return run()
         slot = self._slots.get(found.key) if found.parallel else None
         if slot is None:
-            slot = _Slot(self._guard)
+            slot = _Slot()
+            slot.splits = found.watched == "addition"
             self._all_slots.append(slot)
         self._slots[found.key] = slot
         with torch.no_grad():
@@ -243,6 +253,8 @@ class Capture(Passing):
         if not result.requires_grad or result.grad_fn is None:
             slot.why = _FROZEN
             return
+        if result._is_view():  # its gradient arrives only where the view itself is read
+            slot.why = _ON_A_VIEW
         guarded = self._guard
         if slot.sum_handle is not None:
             slot.sum_handle.remove()
@@ -254,7 +266,7 @@ class Capture(Passing):
             slot.why = _NO_INPUT_GRADIENT
             return
         if not found.parallel:
-            for node in self._shortcut_consumers(found):
+            for node in self._discovery.shortcut_consumers(found):
                 self._hook_share(slot, "shortcut", node, found.relation.source)
             slot.handles.append(
                 source.handle.register_prehook(
@@ -277,22 +289,6 @@ class Capture(Passing):
     def _input_node(self, found: Found) -> Node | None:
         node = self._discovery.graph.node(found.relation.source)
         return node if node.handle is not None else None
-
-    def _shortcut_consumers(self, found: Found) -> list[Node]:
-        """The nodes through which the shortcut's gradient reaches x."""
-        graph, relation = self._discovery.graph, found.relation
-        if relation.shortcut != relation.source:
-            way = graph.descends(relation.shortcut, [relation.source]).get(relation.source)
-            return way.consumers if way is not None else []
-        inside = relation.branch.nodes
-        frontier = [found.sum_edge] if found.sum_edge is not None else []
-        for _ in range(4):  # an in-place addition on a view hides behind the view's own nodes
-            nodes = [graph.node(edge) for edge in frontier if edge[0] not in inside]
-            hit = [node for node in nodes if relation.source in node.inputs]
-            if hit:
-                return hit
-            frontier = [edge for node in nodes for edge in node.inputs if edge is not None]
-        return []
 
     # ------------------------------------------------------------------ result
     def collect(self, transfer: Transfer) -> Callable[[], Captured]:
@@ -368,8 +364,8 @@ class _Guarded:
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
         self._guard.call("finding", self._visitor.call, name, args, result)
 
-    def backward(self, args: tuple[Any, ...], run: Callable[[], Any]) -> Any:
-        return self._visitor.backward(args, run)
+    def before_backward(self, roots: list[Tensor]) -> None:
+        self._guard.call("the start of a backward", self._visitor.before_backward, roots)
 
 
 class _Once:
@@ -388,4 +384,3 @@ class _Once:
                 self.error = error
                 raise
         return self._result
-

@@ -14,6 +14,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
@@ -94,7 +96,8 @@ class ResidualMonitor(_CallbackBase):
         self.options = Options(**settings)
         Monitor.check(self.options)
         self.monitor: Monitor | None = None
-        self._state: dict[str, Any] | None = None
+        self._state: dict[str, Any] = {}
+        self._steps_in_epoch = 0
 
     @property
     def state_key(self) -> str:
@@ -120,42 +123,47 @@ class ResidualMonitor(_CallbackBase):
         return self.monitor
 
     # ------------------------------------------------------------------ the run
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Forgets an earlier fit, before a checkpoint may tell of another."""
+        if stage == "fit":
+            self.monitor = None
+            self._state = {}
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Learns where files go; on every rank, since asking the Trainer is a collective."""
-        directory = trainer.log_dir or trainer.default_root_dir
-        self.monitor = None
+        directory = trainer.log_dir
         if not trainer.is_global_zero:
             return
         if getattr(trainer, "barebones", False):
             _log.info("skipscope is off: Trainer(barebones=True) asks for no overhead at all")
             return
         options = self.options
-        if options.dirpath is None and not trainer.fast_dev_run:
-            options = replace(options, dirpath=os.path.join(directory, options.name))
+        if trainer.fast_dev_run:
+            options = replace(options, dirpath=None)
+        elif options.dirpath is None:
+            options = replace(options, dirpath=_run_directory(trainer, directory, options.name))
+        self._steps_in_epoch = 0
         self.monitor = Monitor.from_options(pl_module, options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Everything is known by now: optimizers, loggers, the scaler, the state of a resume."""
-        if self.monitor is None:
-            return
         monitor = self.monitor
+        if monitor is None:
+            return
         monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
         monitor.loggers = Loggers(trainer.loggers, name=self.options.name)
         monitor.scaler = getattr(trainer.precision_plugin, "scaler", None)
         monitor.show = lambda text: _show(trainer, text)
-        monitor.epoch = trainer.current_epoch
-        if self._state is not None:
+        if self._state:
             monitor.load_state_dict(self._state)
-            self._state = None
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Attaches for a step that is captured: the last micro-batch of an accumulation."""
-        if self.monitor is not None and _steps_with(trainer, batch_idx):
-            self.monitor.begin_step(
-                step=_step_axis(trainer), global_step=trainer.global_step
-            )
+        if self.monitor is not None and _steps_now(trainer):
+            self.monitor.epoch = trainer.current_epoch
+            self.monitor.begin_step(step=_step_axis(trainer), global_step=trainer.global_step)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Gradients are accumulated and unscaled, and not clipped yet."""
@@ -172,13 +180,16 @@ class ResidualMonitor(_CallbackBase):
         monitor = self.monitor
         if monitor is None or not monitor.in_step:
             return
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        if monitor.end_step(loss) and monitor.diagnosis is not None:
-            trainer.callback_metrics.update(monitor.summary())
+        self._steps_in_epoch += 1
+        if monitor.end_step(*_loss_of(outputs, trainer, pl_module)):
+            numbers = monitor.summary()  # EarlyStopping wants tensors
+            trainer.callback_metrics.update({k: torch.tensor(v) for k, v in numbers.items()})
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Reports."""
-        if self.monitor is not None:
+        """Reports, unless no step was taken: a resume can end its old epoch once more."""
+        self._abandon()
+        if self.monitor is not None and self._steps_in_epoch:
+            self._steps_in_epoch = 0
             self.monitor.epoch_end()
 
     # Whatever interrupts an epoch must not leave anything attached.
@@ -211,7 +222,7 @@ class ResidualMonitor(_CallbackBase):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remembers where a resumed run stood; the run itself begins later."""
-        self._state = dict(state_dict) or None
+        self._state = dict(state_dict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the running monitor, and without what the Trainer hangs on its callbacks."""
@@ -225,10 +236,12 @@ class ResidualMonitor(_CallbackBase):
 _ARGUMENTS = frozenset(Options.__dataclass_fields__)
 
 
-def _steps_with(trainer: Any, batch_idx: int) -> bool:
+def _steps_now(trainer: Any) -> bool:
     """Whether the optimizer steps at the end of this batch."""
-    every = trainer.accumulate_grad_batches
-    return every == 1 or (batch_idx + 1) % every == 0 or bool(trainer.is_last_batch)
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    ready = progress.current.ready  # counts this batch; `batch_idx` is not reliable everywhere
+    last = progress.is_last_batch or ready == trainer.num_training_batches
+    return bool(last or ready % trainer.accumulate_grad_batches == 0)
 
 
 def _step_axis(trainer: Any) -> int:
@@ -237,19 +250,40 @@ def _step_axis(trainer: Any) -> int:
     return int(getattr(loop, "_batches_that_stepped", trainer.global_step))
 
 
+def _loss_of(outputs: Any, trainer: Any, pl_module: Any) -> tuple[Any, float]:
+    """The step's loss, and what to multiply it with: Lightning divides it by the micro-batches."""
+    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    if pl_module.automatic_optimization:
+        return loss, float(trainer.accumulate_grad_batches)
+    # Here it is the user's own tensor, which may be written to before its number is read.
+    return (loss.detach().clone() if hasattr(loss, "detach") else loss), 1.0
+
+
+def _run_directory(trainer: Any, log_dir: Any, name: str) -> str:
+    """A folder of ours where this run's files lie, next to its checkpoints."""
+    directory = log_dir or trainer.default_root_dir
+    first = trainer.loggers[0] if trainer.loggers else None
+    if first is not None and getattr(first, "log_dir", None) is None:
+        # Its folder is that of all its runs; checkpoints go to a place of the run's own too.
+        version = first.version if isinstance(first.version, str) else f"version_{first.version}"
+        directory = os.path.join(directory, str(first.name), version)
+    return os.path.join(directory, name)
+
+
 def _plain_optimizer(optimizer: Any) -> Any:
     """The torch optimizer inside Lightning's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer) if _is_wrapped(optimizer) else optimizer
-
-
-def _is_wrapped(optimizer: Any) -> bool:
-    return type(optimizer).__name__.startswith("Lightning")
+    wrapped = type(optimizer).__name__.startswith("Lightning")
+    return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
 
 
 def _show(trainer: Any, text: str) -> None:
     """Prints without tearing the progress bar, where there is one."""
-    bar = getattr(trainer, "progress_bar_callback", None)
-    if bar is not None and getattr(bar, "is_enabled", False):
-        bar.print(text)
+    bar = trainer.progress_bar_callback
+    known = bar is not None and "TQDMProgressBar" in [kind.__name__ for kind in type(bar).__mro__]
+    if bar is None or known or not bar.is_enabled:
+        # The bar's own `print` is silent while no bar is open; this one clears any that is.
+        from tqdm.auto import tqdm
+
+        tqdm.write(text)
     else:
-        print(text)  # noqa: T201 - the report is what the user asked for
+        bar.print(text)

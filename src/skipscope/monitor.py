@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import fnmatch
-import importlib.metadata
 import logging
-import os
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from skipscope.capture import Capture, Captured
+from skipscope.capture import Capture
 from skipscope.diagnose import diagnose
-from skipscope.find import SiteRegistry
-from skipscope.find.places import canonical
 from skipscope.guard import Guard
 from skipscope.history import History
 from skipscope.loggers import Loggers
 from skipscope.options import Options
-from skipscope.parameters import parameter_table
-from skipscope.publish import publish
-from skipscope.records import SUMS, Diagnosis, Run
+from skipscope.publish import announce, publish, summary
 from skipscope.recorder import Recorder
+from skipscope.records import Diagnosis
+from skipscope.runs import describe_run, is_compiled, resume_step, world
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
+from skipscope.watch import Watch
 
 logger = logging.getLogger("skipscope")
 
@@ -84,15 +77,15 @@ class Monitor:
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
-        self._registry = SiteRegistry()
+        self._watch = Watch(model, self.options.sites, self.options.exclude)
         self._recorder: Recorder | None = None
-        self._resume: dict[str, Any] | None = None
+        self._resume: dict[str, Any] = {}
         self._rotation: Rotation | None = None
         self._capture: Capture | None = None
         self._updates: Updates | None = None
         self._started: float | None = None
+        self._said_skip = False
         self._host = 0.0
-        self._known: tuple[Any, ...] = ()
         self._announced: set[tuple[str, tuple[str, ...]]] = set()
         self._reported: Diagnosis | None = None
         #: the latest diagnosis, made at each capture
@@ -134,16 +127,21 @@ class Monitor:
         self.abandon_step()
         if step is not None:
             self.step_count = step
+        if world()[0] != 0:
+            return  # the first process speaks for all
         self.in_step = True
         self._guard.call("the start of a step", self._begin, global_step)
 
-    def end_step(self, loss: Tensor | float | None = None) -> bool:
+    def end_step(self, loss: Tensor | float | None = None, factor: float = 1.0) -> bool:
         """Detaches and records; True when this step was captured.
 
         Args:
-            loss: the step's loss, where the caller has it; else that of a captured backward.
+            loss: the step's loss, where the caller has it; else that of a captured backward. A
+                tensor is read with the next capture and must not be written to before that.
+            factor: what the loss is multiplied with, on the host.
         """
-        captured = bool(self._guard.call("the end of a step", self._end, loss))
+        where = "the end of a step"
+        captured = self.in_step and bool(self._guard.call(where, self._end, loss, factor))
         self._detach()
         self.in_step = False
         self.step_count += 1
@@ -154,6 +152,7 @@ class Monitor:
         if self.in_step:
             self._detach()
             self.in_step = False
+            self._started = None
             if self._recorder is not None:
                 self._recorder.drop_step()
 
@@ -180,135 +179,85 @@ class Monitor:
             step=self.step_count,
             epoch=self.epoch,
             global_step=self.step_count if global_step is None else global_step,
-            loss_scale=1.0,
+            loss_scale=1.0 if self.scaler is None else float("nan"),  # a capture reads it
             skipped=0.0,
             captured=0.0,
             host_ms=0.0,
         )
-        if self._captures_now():
-            capture = Capture(self.model, self._guard, self._watches, self.loss_scale)
+        first = not len(recorder.history.capture_steps)
+        if self._captures_now(first):
+            capture = Capture(self.model, self._guard, self._watch, self.loss_scale, survey=first)
             self._capture = capture
             capture.open()
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
             self._open_updates()
         self._host = time.perf_counter() - now
 
-    def _captures_now(self) -> bool:
-        skip = self.options.on_compile == "skip" and is_compiled(self.model)
-        return not skip and self._schedule.captures(self.step_count)
+    def _captures_now(self, first: bool) -> bool:
+        """By the schedule; also in the first step after a resume, so that there is something."""
+        if not (first or self._schedule.captures(self.step_count)):
+            return False
+        if self.options.on_compile == "skip" and is_compiled(self.model):
+            if not self._said_skip:
+                self._said_skip = True
+                logger.warning(
+                    "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
+                    "on_compile='eager' captured steps run without the compiled code."
+                )
+            return False
+        return True
 
     def _open_updates(self) -> None:
         if not self.optimizers:
             return
         parameters = list(self.model.parameters())
         if self._rotation is None or len(self._rotation.sizes) != len(parameters):
-            self._rotation = self._new_rotation(parameters)
+            table = self.history.parameters
+            self._rotation = Rotation.over(parameters, table, self.options.update_bytes)
         self._updates = Updates(parameters, self.optimizers, self._rotation.take(), self._guard)
         self._updates.open()
 
-    def _new_rotation(self, parameters: Sequence[nn.Parameter]) -> Rotation:
-        table = self._ready_recorder().history.parameters
-        blocks: dict[str, list[int]] = {}
-        for index in range(len(parameters)):
-            block = table[index].block if index < len(table) else ""
-            blocks.setdefault(block or f"parameter {index}", []).append(index)
-        sizes = [p.numel() * p.element_size() for p in parameters]
-        return Rotation(list(blocks.values()), sizes, self.options.update_bytes)
-
-    def _end(self, loss: Tensor | float | None) -> bool:
+    def _end(self, loss: Tensor | float | None, factor: float) -> bool:
         start = time.perf_counter()
         recorder = self._ready_recorder()
         capture, updates = self._capture, self._updates
         if loss is not None:
-            recorder.set_loss(loss)
+            recorder.set_loss(loss, factor)
         if capture is None and updates is None and not recorder.overdue:
             return False
         transfer = Transfer()
         arrived = recorder.collect(transfer)
         captured = capture.collect(transfer) if capture is not None else None
         updated = updates.collect(transfer) if updates is not None else None
+        overflow = transfer.add(updates.overflow) if updates and updates.overflow is not None else None
         self._detach()
         transfer.move()
         arrived()
         if captured is not None:
-            self._record_capture(recorder, captured(), loss is None)
+            recorder.record_capture(self.step_count, captured(), with_loss=loss is None)
+        if recorder.describe_parameters(self.model, self.optimizers):
+            self._rotation = None
         if updates is not None and updated is not None:
-            recorder.set_fact("skipped", 0.0 if updates.stepped else 1.0)
-            self._describe_parameters(recorder)
-            if updates.stepped:
+            stepped = updates.stepped and not (overflow is not None and overflow().any())
+            recorder.set_fact("skipped", 0.0 if stepped else 1.0)
+            if stepped:
                 recorder.tell("append_updates", self.step_count, *updated())
         recorder.set_fact("captured", float(capture is not None))
-        recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         if capture is not None or recorder.overdue:
             recorder.flush(keep=1)
         if capture is not None:
             self._judge(recorder)
+        recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         return capture is not None
 
     # ------------------------------------------------------------------ recording
-    def _record_capture(self, recorder: Recorder, captured: Captured, use_loss: bool) -> None:
-        site_map = self._registry.site_map(captured.found, captured.unseen, captured.called)
-        if site_map != recorder.history.sites:
-            recorder.tell("set_sites", site_map)
-        count = len(site_map.sites)
-        sums = np.full((count, len(SUMS)), np.nan)
-        have, why = np.zeros(count, np.uint8), np.ones(count, np.uint8)
-        for row, found in enumerate(captured.found):
-            index = self._registry.index(found.key)
-            sums[index], have[index] = captured.sums[row], captured.have[row]
-            why[index] = captured.why[row]
-        self._describe_parameters(recorder)
-        recorder.tell("append_capture", self.step_count, sums, have, why)
-        recorder.set_fact("loss_scale", captured.scale)
-        if use_loss:
-            recorder.set_fact("loss", captured.loss)
-
-    def _describe_parameters(self, recorder: Recorder) -> None:
-        """The parameter table, again whenever what it depends on has changed."""
-        sites = recorder.history.sites
-        known = (
-            sites.sites,
-            tuple(p.requires_grad for p in self.model.parameters()),
-            tuple(len(g["params"]) for o in self.optimizers for g in o.param_groups),
-        )
-        if known != self._known:
-            recorder.tell("set_parameters", *parameter_table(self.model, self.optimizers, sites))
-            self._known = known
-            self._rotation = None
-
     def _ready_recorder(self) -> Recorder:
         """The recorder, made when the first step begins: everything is known by then."""
         if self._recorder is None:
-            resume = self._resume or {}
-            run_id = resume.get("run_id") or _new_run_id(self.options.name)
-            self._recorder = Recorder(
-                self._run_record(run_id, fresh=not resume),
-                self.options.dirpath,
-                self._resume_at(resume),
-            )
+            run = describe_run(self.model, self.optimizers, self.options, self._resume)
+            step = resume_step(self.options, self._resume)
+            self._recorder = Recorder(run, self.options.dirpath, step)
         return self._recorder
-
-    def _resume_at(self, resume: dict[str, Any]) -> int | None:
-        """The step to go on from, where the old run's file lies in our directory."""
-        if not resume or self.options.dirpath is None:
-            return None
-        path = os.path.join(self.options.dirpath, f"history-{resume['run_id']}.skip")
-        return int(resume["step"]) if os.path.exists(path) else None
-
-    def _run_record(self, run_id: str, fresh: bool) -> Run:
-        parameter = next(self.model.parameters(), None)
-        return Run(
-            run_id=run_id,
-            skipscope=importlib.metadata.version("skipscope"),
-            torch=torch.__version__,
-            model=type(self.model).__name__,
-            preset=self.options.preset,
-            every_n_steps=self.options.every_n_steps,
-            device=str(parameter.device) if parameter is not None else "cpu",
-            precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
-            compiled=is_compiled(self.model),
-            fresh=fresh and not any(o.state for o in self.optimizers),
-        )
 
     def _detach(self) -> None:
         for attached in (self._capture, self._updates):
@@ -320,21 +269,6 @@ class Monitor:
         """The GradScaler's factor as a tensor: its public getter would wait for the device."""
         scale = getattr(self.scaler, "_scale", None)
         return scale if isinstance(scale, Tensor) else None
-
-    def _watches(self, module: str) -> bool:
-        chosen = self.options.sites is None or self._matches(module, self.options.sites)
-        return chosen and not self._matches(module, self.options.exclude or ())
-
-    def _matches(self, module: str, patterns: Sequence[str]) -> bool:
-        """Whether a module, or one it lies in, has one of these paths or class names."""
-        parts = module.split(".")
-        paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        names = {canonical(name): type(m).__name__ for name, m in self.model.named_modules()}
-        return any(
-            fnmatch.fnmatchcase(path, pattern) or names.get(path) == pattern
-            for path in paths
-            for pattern in patterns
-        )
 
     # ------------------------------------------------------------------ judging
     @property
@@ -357,41 +291,24 @@ class Monitor:
 
     def _judge(self, recorder: Recorder) -> None:
         self.diagnosis = self.diagnose()
-        for finding in self.diagnosis.roots:
-            place = finding.code, finding.where
-            if finding.severity != "info" and place not in self._announced:
-                self._announced.add(place)
-                logging.getLogger(f"skipscope.{finding.code}").warning(
-                    "step %d: %s %s at %s: %s (skipscope explain %s)",
-                    self.step_count,
-                    finding.code,
-                    finding.name,
-                    ", ".join(finding.where),
-                    finding.message,
-                    finding.code,
-                )
+        announce(self.diagnosis, self._announced)
         if self.loggers.active:
             self.loggers.scalars(recorder.history, self.step_count)
 
-    def summary(self) -> dict[str, Tensor]:
+    def summary(self) -> dict[str, float]:
         """Four numbers for checkpoints and early stopping to watch."""
-        diagnosis = self.diagnosis or Diagnosis()
-        ratios = self.history.table("branch_ratio")
-        last = ratios.values[-1] if len(ratios.steps) else np.empty(0)
-        last = last[~np.isnan(last)]
-        numbers = {
-            "warnings": diagnosis.count("warning"),
-            "errors": diagnosis.count("error"),
-            "r_median": float(np.median(last)) if last.size else float("nan"),
-            "r_max": float(last.max()) if last.size else float("nan"),
-        }
-        return {f"{self.options.name}/{key}": torch.tensor(v) for key, v in numbers.items()}
+        settings = self.history, self.diagnosis or Diagnosis(), self.options.name
+        return self._guard.call("the summary", summary, *settings) or {}
 
     def report(self, form: str = "console", **settings: Any) -> str:
         """The health report as text: "console", "markdown" or "json"."""
         from skipscope.reports import REPORTS  # rich is not loaded until a report is wanted
 
         return REPORTS[form](self.history, self.diagnose(), **settings)
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows."""
+        return self.report("markdown")
 
     def epoch_end(self) -> None:
         """Ends an epoch: reports as the options say, and learns the epoch's length."""
@@ -425,7 +342,7 @@ class Monitor:
 
     def close(self) -> None:
         """Takes everything off and closes the file; the history in memory stays."""
-        self._detach()
+        self.abandon_step()
         self._guard.call("closing", self.flush)
         if self._recorder is not None:
             self._recorder.close()
@@ -449,14 +366,6 @@ class Monitor:
         self.step_count, self.epoch = int(state["step"]), int(state["epoch"])
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` was applied to a model or to a part of it."""
-    return any(
-        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-        for module in model.modules()
-    )
-
-
 def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimizer]:
     if optimizer is None:
         return []
@@ -468,7 +377,3 @@ def _number(rate: Any) -> float:
     if isinstance(rate, Tensor) and rate.device.type != "cpu":
         return float("nan")
     return float(rate)
-
-
-def _new_run_id(name: str) -> str:
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{uuid.uuid4().hex[:6]}"

@@ -41,7 +41,7 @@ class Options:
             callback then uses the logger's directory).
         report: which forms of the report to make at the end of an epoch.
         report_every_n_epochs: epochs between reports.
-        on_compile: what to do on captured steps of a compiled model: run them eagerly, or skip them.
+        on_compile: on captured steps run a compiled model eagerly ("eager"), or "skip" them.
         on_error: "disable" turns the monitor off after an error of its own; "raise" is for tests.
         name: tells monitors of one run apart.
 

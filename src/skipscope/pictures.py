@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.records import Diagnosis, Finding
+from skipscope.reports._collect import sites_at
 from skipscope.reports._text import common_start, number, shorten
-from skipscope.reports._view import sites_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,13 +123,13 @@ def _draw(
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     colours, norm = _colours(values[~missing], diverging)
-    shown = np.ma.array(values, mask=missing | np.isnan(values))
+    shown = np.ma.array(_on_scale(values, norm), mask=missing | np.isnan(values))
     image = axes.imshow(shown, aspect="auto", cmap=colours, norm=norm, interpolation="nearest")
     axes.set_facecolor(MISSING)
     broken = np.isnan(values) & ~missing
     if broken.any():
         _cover(axes, broken)
-    _label_axes(axes, names, steps)
+    _label_axes(axes, names, steps, {names.index(mark.column) for mark in marks})
     _mark(axes, names, steps, marks)
     bar = figure.colorbar(image, ax=axes, extend="both", pad=0.08 if marks else 0.02, fraction=0.05)
     bar.set_ticks(_ticks(norm), labels=[number(tick) for tick in _ticks(norm)])
@@ -159,6 +159,13 @@ def _colours(values: npt.NDArray[np.float64], diverging: bool) -> tuple[Colormap
     return colours.with_extremes(bad=(0, 0, 0, 0), under=ZERO), norm
 
 
+def _on_scale(values: npt.NDArray[np.float64], norm: Normalize) -> npt.NDArray[np.float64]:
+    """Numbers off the scale at its ends; zero, which has no logarithm, below it."""
+    low, high = float(norm.vmin or 1.0), float(norm.vmax or 1.0)
+    clipped: npt.NDArray[np.float64] = np.where(values > 0, np.clip(values, low, high), low / 2)
+    return clipped
+
+
 def _ticks(norm: Normalize) -> list[float]:
     """Round numbers along a logarithmic scale: as many as stay readable."""
     low, high = float(norm.vmin or 1.0), float(norm.vmax or 1.0)
@@ -179,9 +186,14 @@ def _cover(axes: Axes, broken: npt.NDArray[np.bool_]) -> None:
     axes.imshow(alone, aspect="auto", cmap=ListedColormap([NOT_A_NUMBER]), interpolation="nearest")
 
 
-def _label_axes(axes: Axes, names: Sequence[str], steps: npt.NDArray[np.int64]) -> None:
+def _label_axes(
+    axes: Axes, names: Sequence[str], steps: npt.NDArray[np.int64], marked: set[int]
+) -> None:
+    """Site names, those with findings always among them, and the steps of some captures."""
     every = math.ceil(len(names) / MOST_NAMES)
-    at = list(range(0, len(names), every))
+    regular = range(0, len(names), every)
+    free = (row for row in regular if all(abs(row - other) >= every for other in marked))
+    at = sorted({*free, *marked})
     start = common_start(names) if any(len(name) > NAME for name in names) else ""
     labels = [shorten(names[row][len(start) :], NAME) for row in at]
     axes.set_yticks(at, labels, fontsize=8, family="monospace")

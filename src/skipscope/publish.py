@@ -1,4 +1,4 @@
-"""The end of an epoch: reports on the console and on disk, pictures and text to loggers."""
+"""What the monitor says: warnings as they come; at the end of an epoch reports and pictures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from skipscope.history import History
 from skipscope.loggers import Loggers
@@ -39,6 +41,37 @@ def publish(
     if loggers.active:
         loggers.pictures(history, diagnosis, step)
         loggers.text(REPORTS["markdown"](history, diagnosis), step)
+
+
+def announce(diagnosis: Diagnosis, known: set[tuple[str, tuple[str, ...]]]) -> None:
+    """Logs each root finding once, under its own logger's name, so that it can be filtered."""
+    for finding in diagnosis.roots:
+        place = finding.code, finding.where
+        if finding.severity == "info" or place in known:
+            continue
+        known.add(place)
+        logging.getLogger(f"skipscope.{finding.code}").warning(
+            "step %d: %s %s at %s: %s (skipscope explain %s)",
+            diagnosis.step,
+            finding.code,
+            finding.name,
+            ", ".join(finding.where),
+            finding.message,
+            finding.code,
+        )
+
+
+def summary(history: History, diagnosis: Diagnosis, name: str) -> dict[str, float]:
+    """Counts of findings, and r of the last capture, by the tags that a trainer can watch."""
+    ratios = history.table("branch_ratio")
+    last = ratios.values[-1] if len(ratios.steps) else np.empty(0)
+    last = last[~np.isnan(last)]
+    return {
+        f"{name}/warnings": float(diagnosis.count("warning")),
+        f"{name}/errors": float(diagnosis.count("error")),
+        f"{name}/r_median": float(np.median(last)) if last.size else float("nan"),
+        f"{name}/r_max": float(last.max()) if last.size else float("nan"),
+    }
 
 
 def console_report(history: History, diagnosis: Diagnosis) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from skipscope.capture import Captured
+from skipscope.find import SiteRegistry
 from skipscope.history import History, HistoryWriter
-from skipscope.records import FACTS, Run
+from skipscope.parameters import parameter_table
+from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap
 from skipscope.transfer import Transfer
 
 logger = logging.getLogger("skipscope")
@@ -21,6 +25,7 @@ logger = logging.getLogger("skipscope")
 WINDOW = (64, 256)
 #: Step facts wait for the next capture at most so many steps.
 MAX_PENDING = 1000
+_NOT_CALLED = REASONS.index("not called in this step")
 _AT = {fact.name: position for position, fact in enumerate(FACTS)}
 
 
@@ -30,6 +35,7 @@ class _Step:
 
     values: list[float]
     loss: Tensor | None = None
+    factor: float = 1.0  #: of the loss
 
 
 class Recorder:
@@ -46,6 +52,8 @@ class Recorder:
         self.directory = directory
         self._writer: HistoryWriter | None = None
         self._pending: list[_Step] = []
+        self._registry = SiteRegistry()
+        self._described: tuple[object, ...] = ()
         if directory is not None:
             try:
                 self._writer = HistoryWriter(directory, run.run_id, resume=resume_at)
@@ -65,14 +73,46 @@ class Recorder:
     def _stop_writing(self, error: OSError) -> None:
         """One message; what is on the disk stays readable, and memory goes on."""
         logger.warning(
-            "skipscope cannot write to %s (%s): what was recorded before can be read, later captures "
-            "stay in memory only. Give dirpath= a directory with room.",
+            "skipscope cannot write to %s (%s): what was recorded before can be read, later "
+            "captures stay in memory only. Give dirpath= a directory with room.",
             self.directory,
             error,
         )
         if self._writer is not None:
             self._writer.close()
         self._writer = None
+
+    # ------------------------------------------------------------------ captures and parameters
+    def record_capture(self, step: int, captured: Captured, *, with_loss: bool) -> None:
+        """Names the sites of a captured step, and records their sums."""
+        site_map = self._registry.site_map(captured.found, captured.unseen, captured.called)
+        if _essence(site_map) != _essence(self.history.sites):
+            self.tell("set_sites", site_map)
+        count = len(site_map.sites)
+        sums = np.full((count, len(SUMS)), np.nan)
+        have, why = np.zeros(count, np.uint8), np.full(count, _NOT_CALLED, np.uint8)
+        for row, found in enumerate(captured.found):
+            index = self._registry.index(found.key)
+            sums[index], have[index] = captured.sums[row], captured.have[row]
+            why[index] = captured.why[row]
+        self.tell("append_capture", step, sums, have, why)
+        self.set_fact("loss_scale", captured.scale)
+        if with_loss:
+            self.set_fact("loss", captured.loss)
+
+    def describe_parameters(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> bool:
+        """Records the parameter table whenever what it depends on has changed; whether it has."""
+        sites = self.history.sites
+        depends = (
+            id(sites),
+            tuple(p.requires_grad for p in model.parameters()),
+            tuple(len(g["params"]) for o in optimizers for g in o.param_groups),
+        )
+        if depends == self._described:
+            return False
+        self.tell("set_parameters", *parameter_table(model, optimizers, sites))
+        self._described = depends
+        return True
 
     # ------------------------------------------------------------------ step facts
     def begin_step(self, rates: Iterable[float], **facts: float) -> None:
@@ -85,14 +125,15 @@ class Recorder:
         if len(self._pending) >= back:
             self._pending[-back].values[_AT[name]] = value
 
-    def set_loss(self, loss: Tensor | float) -> None:
+    def set_loss(self, loss: Tensor | float, factor: float = 1.0) -> None:
         """The loss of the latest step; a tensor is moved with the next capture."""
         if not self._pending:
             return
-        if isinstance(loss, Tensor):
-            self._pending[-1].loss = loss.detach().reshape(-1)[:1].clone()
+        if isinstance(loss, Tensor):  # kept as it is: most steps are to cost no tensor operation
+            self._pending[-1].loss = loss.detach() if loss.requires_grad else loss
+            self._pending[-1].factor = factor
         else:
-            self.set_fact("loss", float(loss))
+            self.set_fact("loss", float(loss) * factor)
 
     def drop_step(self) -> None:
         """Forgets the latest row: its step did not happen."""
@@ -101,15 +142,20 @@ class Recorder:
 
     @property
     def overdue(self) -> bool:
+        """Whether step facts have waited too long for a capture."""
         return len(self._pending) > MAX_PENDING
 
     def collect(self, transfer: Transfer) -> Callable[[], None]:
         """Puts the losses that wait into a transfer; after its move, call what is returned."""
-        waiting = [(step, transfer.add(step.loss)) for step in self._pending if step.loss is not None]
+        waiting = [
+            (step, transfer.add(step.loss.reshape(-1)[:1]))
+            for step in self._pending
+            if step.loss is not None
+        ]
 
         def arrived() -> None:
             for step, numbers in waiting:
-                step.values[_AT["loss"]] = float(numbers()[0])
+                step.values[_AT["loss"]] = float(numbers()[0]) * step.factor
                 step.loss = None
 
         return arrived
@@ -120,14 +166,18 @@ class Recorder:
         if ready:
             width = max(len(step.values) for step in ready)
             rows: npt.NDArray[np.float64] = np.full((len(ready), width), np.nan)
-            for row, step in zip(rows, ready):
+            for row, step in zip(rows, ready, strict=True):
                 row[: len(step.values)] = step.values
             self.tell("append_facts", rows)
             del self._pending[: len(ready)]
 
     def close(self) -> None:
+        """Closes the file; memory stays."""
         if self._writer is not None:
             self._writer.close()
         self._writer = None
 
 
+def _essence(sites: SiteMap) -> SiteMap:
+    """A site map without what changes from forward to forward without meaning anything."""
+    return replace(sites, unseen=tuple(replace(unseen, count=0) for unseen in sites.unseen))

@@ -84,7 +84,7 @@ REASONS: tuple[str, ...] = (
     "x has no gradient: it is a raw input or behind frozen layers",
     "the whole block is frozen",
     "x was overwritten in place through a view",
-    "the shortcut is detached",
+    "watched as a whole module: its two paths cannot be told apart",
     "only a backward with create_graph reached it",
     "no graph: it ran under no_grad",
     "operands of this type cannot be reduced",

@@ -62,7 +62,8 @@ def forward_sums(
     """The forward part of `records.SUMS` for one addition `y = factors[0]*s + factors[1]*f`.
 
     Args:
-        s: shortcut operand. f: branch operand, of a shape that broadcasts with it.
+        s: shortcut operand.
+        f: branch operand, of a shape that broadcasts with it.
         x: block input where it differs from s, else None (its fields are then those of s).
         factors: coefficients of the operands in the sum.
         rows: whether r's median and the Block Influence are taken over tokens (the last axis is
@@ -74,7 +75,9 @@ def forward_sums(
     s, f = torch.broadcast_tensors(local(s), local(f))
     length = s.shape[-1] if rows == "token" else s[0].numel()
     by_row = [_RowSums(*pair, factors, s, rows) for pair in _chunks(s, f, length)]
-    ss, ff, yy = (torch.cat([getattr(part, name) for part in by_row]) for name in ("ss", "ff", "yy"))
+    ss, ff, yy = (
+        torch.cat([getattr(part, name) for part in by_row]) for name in ("ss", "ff", "yy")
+    )
     low_s, low_f, low_y = (torch.stack([p.low[i] for p in by_row]).amin() for i in range(3))
     high_s, high_f, high_y = (torch.stack([p.high[i] for p in by_row]).amax() for i in range(3))
     sum_s, sum_f = (torch.stack([getattr(p, name) for p in by_row]).sum() for name in ("s", "f"))
@@ -84,10 +87,7 @@ def forward_sums(
     samples = s.shape[0]
     sample_ss, sample_ff = (v.reshape(samples, -1).sum(1) for v in (ss, ff))
     max_s = torch.maximum(-low_s, high_s)
-    if x is None:
-        shortcut = (s.numel(), sum_s, total_ss, max_s)
-    else:
-        shortcut = _plain_sums(x)
+    of_input = (s.numel(), sum_s, total_ss, max_s) if x is None else _plain_sums(x)
     numbers = (
         s.numel(),
         sum_s,
@@ -100,7 +100,7 @@ def forward_sums(
         torch.maximum(-low_f, high_f),
         torch.maximum(-low_y, high_y),
         low_f,
-        *shortcut,
+        *of_input,
         ss.numel(),
         samples,
         (sample_ss == 0).sum(),
@@ -116,8 +116,10 @@ def gradient_sums(gx: Tensor, gy: Tensor, gi: Tensor | None, gb: Tensor | None) 
     """The backward part of `records.SUMS`: squares of g_y, g_x, both parts, and their products.
 
     Args:
-        gx: gradient at the input. gy: gradient at the sum. gi: what came through the shortcut,
-            None where nothing does. gb: what came through the branch, None likewise.
+        gx: gradient at the input.
+        gy: gradient at the sum.
+        gi: what came through the shortcut, None where nothing does.
+        gb: what came through the branch, None likewise.
 
     Shape:
         A vector of 6 numbers: gy, gx, gi, gb, gib, gxy; gxy is NaN where shapes differ.
@@ -150,7 +152,8 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 def square_sum(tensor: Tensor) -> Tensor:
     """Sum of squares, accumulated widely and without a wide copy."""
     tensor = local(tensor)
-    return torch.linalg.vector_norm(tensor, dtype=wide(tensor.device)).square()
+    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=wide(tensor.device))
+    return norm.square()
 
 
 def as_vector(numbers: tuple[Tensor | float, ...], device: torch.device) -> Tensor:
@@ -158,7 +161,9 @@ def as_vector(numbers: tuple[Tensor | float, ...], device: torch.device) -> Tens
     dtype = wide(device)
     return torch.stack(
         [
-            number.to(dtype) if isinstance(number, Tensor) else torch.full((), number, dtype=dtype, device=device)
+            number.to(dtype)
+            if isinstance(number, Tensor)
+            else torch.full((), number, dtype=dtype, device=device)
             for number in numbers
         ]
     )

@@ -1,4 +1,4 @@
-"""Which steps are captured, and on which the update sizes are measured: pure functions of counters."""
+"""Which steps are captured, and on which update sizes are measured, by counters alone."""
 
 from __future__ import annotations
 

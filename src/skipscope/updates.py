@@ -19,7 +19,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skipscope.guard import Guard
-from skipscope.records import HAVE_GRADIENT, HAVE_UPDATE, HAVE_WEIGHT, PARAMETER_SUMS
+from skipscope.records import (
+    HAVE_GRADIENT,
+    HAVE_UPDATE,
+    HAVE_WEIGHT,
+    PARAMETER_SUMS,
+    Parameter,
+)
 from skipscope.reduce import as_vector, local, square_sum
 from skipscope.transfer import Transfer
 
@@ -45,7 +51,9 @@ class _Row:
     def have(self) -> int:
         measured = (self.ww, self.gg, self.dd)
         bits = (HAVE_WEIGHT, HAVE_GRADIENT, HAVE_UPDATE)
-        return sum(bit for bit, value in zip(bits, measured) if isinstance(value, Tensor))
+        return sum(
+            bit for bit, value in zip(bits, measured, strict=True) if isinstance(value, Tensor)
+        )
 
 
 @dataclass
@@ -60,6 +68,18 @@ class Rotation:
     sizes: Sequence[int]
     budget: int
     _next: int = field(default=0)
+
+    @classmethod
+    def over(
+        cls, parameters: Sequence[nn.Parameter], table: Sequence[Parameter], budget: int
+    ) -> Rotation:
+        """By the blocks of a parameter table; a parameter outside of blocks is one of its own."""
+        blocks: dict[str, list[int]] = {}
+        for index in range(len(parameters)):
+            block = table[index].block if index < len(table) else ""
+            blocks.setdefault(block or f"parameter {index}", []).append(index)
+        sizes = [p.numel() * p.element_size() for p in parameters]
+        return cls(list(blocks.values()), sizes, budget)
 
     def take(self) -> set[int]:
         """The parameters to copy in this step."""
@@ -106,6 +126,7 @@ class Updates:
         self.overflow: Tensor | None = None
 
     def open(self) -> None:
+        """Hooks every optimizer."""
         for optimizer in self._optimizers:
             before = optimizer.register_step_pre_hook(self._pre_hook)
             self._attached.callback(before.remove)
@@ -193,7 +214,9 @@ class Updates:
                 row = self._row(index)
                 row.gg = _NAN
                 if gradient is not None:
-                    gg = square_sum(gradient.coalesce().values() if gradient.is_sparse else gradient)
+                    gg = square_sum(
+                        gradient.coalesce().values() if gradient.is_sparse else gradient
+                    )
                     row.gg = gg if scale is None else gg / (scale * scale)
 
     def _of(self, optimizer: Optimizer) -> Iterable[tuple[int, nn.Parameter]]:
@@ -214,4 +237,3 @@ class Updates:
 
     def _row(self, index: int) -> _Row:
         return self._rows.setdefault(index, _Row())
-

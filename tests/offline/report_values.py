@@ -1,4 +1,4 @@
-"""Runs and diagnoses written down by hand for the reports, pictures, loggers and the command line."""
+"""Runs and diagnoses by hand for the reports, the pictures, the loggers and the command line."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from skipscope.history import Table
 from skipscope.records import Parameter, Site, SiteMap
-
 from tests.offline.builders import make_group, make_map, make_site
 
 

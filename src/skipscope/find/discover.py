@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.additions import Addition, Passing
-from skipscope.find.graph import Branch, Edge, Graph
+from skipscope.find.graph import Branch, Edge, Graph, Node, tensors_in
 from skipscope.find.places import Places, source_line
-from skipscope.find.relate import Relater, Relation, sums_inside, summary
+from skipscope.find.relate import Relater, Relation, summary, sums_inside
 from skipscope.find.vocabulary import PASSES, Op
+from skipscope.guard import Guard
+from skipscope.records import Kind
 
 #: How far back the previous sum of a stream is looked for.
 MAX_LINK_STEPS = 32
@@ -41,8 +43,14 @@ class Found:
     inside: list[Found]  #: residual additions within the branch
     parallel: bool = False
     other_readers: bool = False
-    frozen: bool = False  #: neither operand has a gradient
+    watched: Literal["addition", "module"] = "addition"
     sum_edge: Edge | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """The shortcut's kind; a coefficient of the addition itself scales it too."""
+        kind = self.relation.kind
+        return "scaled" if kind == "identity" and self.shortcut_factor != 1.0 else kind
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -69,15 +77,27 @@ class Discovery(Passing):
 
     `on_site(found, shortcut, branch, run)` gets the operands with their factors still to be applied
     (`found.shortcut_factor`, `found.alpha`) and returns the sum, normally `run()`.
+
+    Args:
+        model: the model whose forward runs.
+        on_site: see above; None only finds.
+        whole: modules to take as one site each where no addition shows inside.
+        guard: takes errors of the module hooks.
     """
 
     def __init__(
         self,
         model: nn.Module,
         on_site: Callable[[Found, Tensor, Tensor, Callable[[], Tensor]], Tensor] | None = None,
+        *,
+        whole: frozenset[str] = frozenset(),
+        guard: Guard | None = None,
     ) -> None:
         self.graph = Graph(model)
-        self.places = Places(model, self._module_input)
+        self.places = Places(
+            model, self._module_input, self._module_output, guard or Guard("raise")
+        )
+        self._whole = whole
         self.relater = Relater(self.graph)
         self.found: dict[tuple[str, str, int], Found] = {}
         self.observations = Observations()
@@ -100,18 +120,18 @@ class Discovery(Passing):
 
     # ------------------------------------------------------------------ what the mode tells
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
+        """Completes the graph where autograd sees nothing."""
         self.graph.note(name, args, result)
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
+        """Lists a form of addition that cannot be measured, where its operands are related."""
         edges = [self.graph.edge(t) for t in operands if t.is_floating_point() and t.dim() >= 2]
-        edges = [e for e in edges if e is not None and not self.graph.constant(e)]
-        related = len(edges) > 1 and any(
-            bool(self.graph.descends(f, [s])) for s in edges for f in edges if s != f
-        )
-        if related:
+        known = [edge for edge in edges if edge is not None and not self.graph.constant(edge)]
+        if any(self.graph.descends(f, [s]) for s in known for f in known if s != f):
             self._unseen(what)
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """Tells whether it is residual; if so, `on_site` performs it."""
         left, right = self.graph.edge(addition.left), self.graph.edge(addition.right)
         relation = self.relater.relate(left, right)
         if relation is None:
@@ -126,17 +146,15 @@ class Discovery(Passing):
             s, f = addition.right, addition.left
             factors = addition.right_factor, addition.left_factor
         found = self._describe(relation, s, f, factors)
-        return self._visit(found, addition, s, f, run)
+        return self._visit(found, s, f, lambda: self._run(addition, run))
 
     # ------------------------------------------------------------------ residual
-    def _visit(
-        self, found: Found, addition: Addition, s: Tensor, f: Tensor, run: Callable[[], Tensor]
-    ) -> Tensor:
+    def _visit(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         kept = s.detach()  # taken before an in-place addition; x for a parallel branch to come
         version = s._version
 
         def add() -> Tensor:
-            result = self._run(addition, run)
+            result = run()
             found.sum_edge = self.graph.edge(result)
             return result
 
@@ -155,13 +173,13 @@ class Discovery(Passing):
         self, relation: Relation, s: Tensor, f: Tensor, factors: tuple[float, float]
     ) -> Found:
         previous, link, embedding_fed = self._previous(relation.source)
-        inside = sums_inside(relation.branch, self.relater.sums)
+        inside = [self._by_number[n] for n in sums_inside(relation.branch, self.relater.sums)]
         module, source = self.places.current, source_line()
         return Found(
             relation=relation,
             module=module,
             source=source,
-            occurrence=self._occurrence(module, source, previous),
+            occurrence=self._occurrence((module, source), inside, previous),
             alpha=factors[1],
             shortcut_factor=factors[0],
             broadcast=s.shape != f.shape,
@@ -172,8 +190,7 @@ class Discovery(Passing):
             previous=previous,
             link=link,
             embedding_fed=embedding_fed,
-            inside=[self._by_number[number] for number in inside],
-            frozen=not (s.requires_grad or f.requires_grad),
+            inside=inside,
         )
 
     def _previous(self, edge: Edge) -> tuple[Found | None, tuple[Op, ...], bool]:
@@ -192,16 +209,58 @@ class Discovery(Passing):
                 link = (op, *link)
         return None, link, False
 
-    def _occurrence(self, module: str, source: str, previous: Found | None) -> int:
+    def _occurrence(
+        self, place: tuple[str, str], inside: list[Found], previous: Found | None
+    ) -> int:
         """How many additions of this place the present one descends from."""
-        if (module, source) not in self._places:
+        if place not in self._places:
             return 0
-        while previous is not None:
-            for found in (previous, *previous.inside):
-                if (found.module, found.source) == (module, source):
-                    return found.occurrence + 1
-            previous = previous.previous
-        return 0
+        earlier = inside
+        while True:
+            counts = [found.occurrence for found in earlier if found.key[:2] == place]
+            if counts:
+                return max(counts) + 1
+            if previous is None:
+                return 0
+            earlier, previous = [previous, *previous.inside], previous.previous
+
+    def shortcut_consumers(self, found: Found) -> list[Node]:
+        """The nodes through which the shortcut's gradient reaches x."""
+        graph, relation = self.graph, found.relation
+        if relation.shortcut != relation.source:
+            way = graph.descends(relation.shortcut, [relation.source]).get(relation.source)
+            return way.consumers if way is not None else []
+        inside = relation.branch.nodes
+        frontier = [found.sum_edge] if found.sum_edge is not None else []
+        for _ in range(4):  # an in-place addition on a view hides behind the view's own nodes
+            nodes = [graph.node(edge) for edge in frontier if edge[0] not in inside]
+            hit = [node for node in nodes if relation.source in node.inputs]
+            if hit:
+                return hit
+            frontier = [edge for node in nodes for edge in node.inputs if edge is not None]
+        return []
+
+    def note_other_readers(self, roots: Iterable[Tensor]) -> None:
+        """Walks the whole graph once and marks sites whose x is read outside of them as well."""
+        readers: dict[Edge, set[float]] = {
+            found.relation.source: set() for found in self.found.values()
+        }
+        todo = [edge for root in roots for edge in [self.graph.edge(root)] if edge is not None]
+        seen: set[float] = set()
+        while todo:
+            node = self.graph.node(todo.pop())
+            if node.number in seen:
+                continue
+            seen.add(node.number)
+            for edge in node.inputs:
+                if edge is not None:
+                    todo.append(edge)
+                    if edge in readers:
+                        readers[edge].add(node.number)
+        for found in self.found.values():
+            own = [*found.relation.branch.consumers, *self.shortcut_consumers(found)]
+            others = readers[found.relation.source] - {node.number for node in own}
+            found.other_readers = bool(others)
 
     # ------------------------------------------------------------------ not residual
     def _not_residual(
@@ -212,7 +271,7 @@ class Discovery(Passing):
             found, x, a, f, factor = parallel
             # What was added to x so far, and the further branch: the sum of both is the branch.
             branch = (a.detach() - x) + factor * f.detach()
-            return self._visit(found, addition, x, branch, run)
+            return self._visit(found, x, branch, lambda: self._run(addition, run))
         if torch.is_grad_enabled():
             if self.relater.is_gate(left, right):
                 self._unseen("gate")
@@ -257,6 +316,49 @@ class Discovery(Passing):
     def _unseen(self, what: str) -> None:
         self.observations.unseen[what, self.places.current, source_line()] += 1
 
+    def _module_output(self, name: str, call: tuple[Any, Any], output: Any) -> None:
+        """A module to be taken whole: shortcut = its input, branch = output - input."""
+        if name not in self._whole or not torch.is_grad_enabled() or self._found_inside(name):
+            return
+        args, kwargs = call
+        s = next((t for t in tensors_in((*args, *kwargs.values())) if t.is_floating_point()), None)
+        y = next((t for t in tensors_in((output,)) if s is not None and t.shape == s.shape), None)
+        if s is None or y is None or self.places.was_rewritten(s, self.graph.edge(s)):
+            self._unseen("not watched")
+            return
+        edge = self.graph.edge(s)
+        if edge is None:
+            self._unseen("not watched")
+            return
+        previous, link, embedding_fed = self._previous(edge)
+        found = Found(
+            relation=Relation(edge, edge, (), Branch(edge, {})),
+            module=name,
+            source="",
+            occurrence=self._occurrence((name, ""), [], previous),
+            alpha=1.0,
+            shortcut_factor=1.0,
+            broadcast=False,
+            rewritten=False,
+            shape=tuple(y.shape),
+            dtypes=(_dtype(s), _dtype(y)),
+            parameters=(),
+            previous=previous,
+            link=link,
+            embedding_fed=embedding_fed,
+            inside=[],
+            watched="module",
+        )
+        with torch.no_grad():
+            branch = y.double() - s.double() if y.device.type != "mps" else y - s
+        self._visit(found, s, branch, lambda: y)
+
+    def _found_inside(self, module: str) -> bool:
+        return any(
+            found.module == module or found.module.startswith(f"{module}.")
+            for found in self.found.values()
+        )
+
     def _module_input(self, tensor: Tensor) -> Edge | None:
         self.graph.note_input(tensor)
         return self.graph.edge(tensor)
@@ -264,4 +366,3 @@ class Discovery(Passing):
 
 def _dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-

@@ -2,8 +2,8 @@
 
 Autograd's nodes carry a sequence number that grows with creation: an ancestor always has the
 smaller one. That number is the node's name here. Tensors without a gradient (a raw input, frozen
-layers, a `no_grad` region, `detach`) have no node; `Graph.note` gives each of them one of ours, with
-a number between its neighbours', so that "does this descend from that?" has one answer everywhere.
+layers, a `no_grad` region, `detach`) have no node; `Graph.note` gives each one of ours, with a
+number between its neighbours', so that "does this descend from that?" has one answer everywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from skipscope.find.vocabulary import Op, classify
+from skipscope.find.vocabulary import Op, classify, makes_anew
 
 #: A tensor's place in the graph: (number of the node that made it, which of its outputs).
 Edge = tuple[float, int]
@@ -54,6 +54,7 @@ class Branch:
 
     @property
     def ops(self) -> frozenset[Op]:
+        """The classes of operation in it."""
         return frozenset(node.op for node in self.nodes.values())
 
 
@@ -133,32 +134,38 @@ class Graph:
     def note(self, name: str, args: Iterable[Any], result: Any) -> None:
         """Completes the graph after a call some of whose operands or results have no gradient."""
         outputs = [out for out in tensors_in((result,)) if out.is_floating_point()]
-        if not outputs:
+        if not outputs or makes_anew(name):
             return
         op = classify(name)
         operands = list(tensors_in(args))
         if outputs[0].grad_fn is not None and self._masks_with(op, operands):
             self._masks.add(self._remember(outputs[0].grad_fn))
-        sources: list[Edge] = []
-        for tensor in operands:
-            if tensor.requires_grad and outputs[0].requires_grad:
-                continue  # autograd itself knows this one
-            edge = self.edge(tensor)
-            if edge is not None and self.node(edge).op is not Op.PARAMETER:
-                sources.append(edge)
+        sources = tuple(self._data_edges(operands, but_tracked=outputs[0].requires_grad))
         if not sources:
             return
         for output in outputs:
             if not output.requires_grad:
-                self._add_plain(output, op, tuple(sources))
+                self._add_plain(output, op, sources)
             elif output.grad_fn is not None:
-                number = self._remember(output.grad_fn)
-                ours = self._number(number - 1)
-                self._nodes[ours] = Node(ours, op, tuple(sources))
-                self._hidden[number] = (ours, 0)
-                self._constant.pop(number, None)
-                if number in self._nodes:
-                    self._nodes[number].hidden = (ours, 0)
+                self._hide(self._remember(output.grad_fn), op, sources)
+
+    def _data_edges(self, tensors: Iterable[Tensor], *, but_tracked: bool) -> Iterator[Edge]:
+        """Where tensors of data come from; without those that autograd itself knows."""
+        for tensor in tensors:
+            if tensor.requires_grad and but_tracked:
+                continue
+            edge = self.edge(tensor)
+            if edge is not None and self.node(edge).op is not Op.PARAMETER:
+                yield edge
+
+    def _hide(self, number: float, op: Op, sources: tuple[Edge, ...]) -> None:
+        """Gives an autograd node operands that autograd does not know of."""
+        ours = self._number(number - 1)
+        self._nodes[ours] = Node(ours, op, sources)
+        self._hidden[number] = (ours, 0)
+        self._constant.pop(number, None)
+        if number in self._nodes:
+            self._nodes[number].hidden = (ours, 0)
 
     def _masks_with(self, op: Op, operands: list[Tensor]) -> bool:
         """Whether a call multiplies by something that is neither a number nor the model's own.
@@ -174,7 +181,7 @@ class Graph:
         )
 
     def _add_plain(self, tensor: Tensor, op: Op, inputs: tuple[Edge | None, ...]) -> None:
-        number = self._number(float(torch.autograd._get_sequence_nr()) - 1)
+        number = self._number(float(torch._C._autograd._get_sequence_nr()) - 1)
         node = self._nodes[number] = Node(number, op, inputs)
         self._refine(node)
         self._plain[id(tensor)] = (weakref.ref(tensor), number)
@@ -259,9 +266,9 @@ class Graph:
             seen.add(current[0])
             if len(seen) > self.CONSTANT_NODES:
                 return False
-            handle = self._handles.get(current[0])
             node = self._nodes.get(current[0])
             if node is None:
+                handle = self._handles[current[0]]
                 op, functions = classify(handle.name()), handle.next_functions
                 blank = any(function is None for function, _ in functions)
                 inputs = [self._peek(function, nr) for function, nr in functions if function]

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,14 +16,13 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from skipscope.find.graph import Edge, tensors_in
+from skipscope.guard import Guard
 
-_TORCH = os.path.dirname(torch.__file__)
-#: Frames that stand between an addition and the line that wrote it.
+_TORCH = Path(torch.__file__).parent
+#: Files whose frames stand between an addition and the line that wrote it.
 _PLUMBING = (
-    os.path.join(_TORCH, "overrides.py"),
-    os.path.join(_TORCH, "_tensor.py"),
-    os.path.join(_TORCH, "_jit_internal.py"),
-    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    *(str(_TORCH / name) for name in ("overrides.py", "_tensor.py", "_jit_internal.py")),
+    str(Path(__file__).parents[1]) + os.sep,
 )
 #: What wrappers put into module paths; stripped, so that names are those of the user's model.
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
@@ -44,7 +44,7 @@ def source_line() -> str:
         frame = frame.f_back
     if frame is None:
         return ""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 class Places:
@@ -58,13 +58,15 @@ class Places:
         self,
         model: nn.Module,
         on_input: Callable[[Tensor], Edge | None],
-        on_output: Callable[[str, Any, Any], None] | None = None,
+        on_output: Callable[[str, Any, Any], None],
+        guard: Guard,
     ) -> None:
         self._names: dict[int, str] = {}
         for name, module in model.named_modules():
             self._names.setdefault(id(module), canonical(name))
         self._on_input = on_input
         self._on_output = on_output
+        self._guard = guard
         #: the running modules, each with the tensors it received and their edges then
         self._stack: list[tuple[str, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
         self._handles = ExitStack()
@@ -74,12 +76,12 @@ class Places:
         self._tensors: dict[Edge, tuple[weakref.ref[Tensor], int]] = {}
 
     def __enter__(self) -> Places:
-        self._handles.callback(
-            torch_module.register_module_forward_pre_hook(self._before).remove  # type: ignore[arg-type]
-        )
+        self._handles.callback(torch_module.register_module_forward_pre_hook(self._before).remove)
         self._handles.callback(
             torch_module.register_module_forward_hook(
-                self._after, with_kwargs=True, always_call=True  # type: ignore[arg-type]
+                self._after,
+                with_kwargs=True,
+                always_call=True,
             ).remove
         )
         return self
@@ -111,12 +113,26 @@ class Places:
                     return before != edge
         return False
 
+    # Hooks return None: what a forward hook returns would replace the output.
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._guard.call("following module calls", self._enter, module, args)
+
+    def _after(self, module: nn.Module, *call: Any) -> None:
+        """Gets (args, kwargs, output); (args, None) where the forward raised."""
+        self._guard.call("following module calls", self._leave, module, call)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self._names.get(id(module))
-        if name is None:
-            return
-        self.called.setdefault(name, type(module).__name__)
-        self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
+        if name is not None:
+            self.called.setdefault(name, type(module).__name__)
+            self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
+
+    def _leave(self, module: nn.Module, call: tuple[Any, ...]) -> None:
+        name = self._names.get(id(module))
+        if name is not None and self._stack:
+            if len(call) == 3:
+                self._on_output(name, call[:2], call[2])
+            self._stack.pop()
 
     def _note(self, tensor: Tensor) -> tuple[weakref.ref[Tensor], Edge | None]:
         edge = self._on_input(tensor)
@@ -124,11 +140,3 @@ class Places:
         if edge is not None:
             self._tensors[edge] = (reference, tensor._version)
         return reference, edge
-
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        name = self._names.get(id(module))
-        if name is None or not self._stack:
-            return
-        self._stack.pop()
-        if self._on_output is not None:
-            self._on_output(name, (args, kwargs), output)

@@ -1,7 +1,7 @@
 """Is this addition residual? Two operands in, a `Relation` (or the reason why not) out.
 
-`y = s + f` is residual when `s`, or what `s` is a short image of, is an ancestor of `f`, and the way
-from there to `f`, the branch, holds a parametric operation.
+`y = s + f` is residual when `s`, or what `s` is a short image of, is an ancestor of `f`, and the
+way from there to `f`, the branch, holds a parametric operation.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from skipscope.find.graph import Branch, Edge, Graph, Node
 from skipscope.find.vocabulary import MATRIX, NONLINEAR, PARAMETRIC, PASSES, PROJECTION, Op
 from skipscope.records import Kind
 
-#: A shortcut is short: so many operations at most, so many of them parametric.
-MAX_STEPS, MAX_PARAMETRIC = 12, 3
+#: A shortcut is short: so many operations at most, so many of them with a weight matrix.
+MAX_STEPS, MAX_MATRICES = 12, 3
 #: What a norm that is written out consists of; one of `_SCALES_DOWN` makes it one.
 _NORM_PARTS = frozenset({Op.MOMENT, Op.POOL, Op.MULTIPLY, Op.SCALE, Op.SHIFT, Op.ADD, Op.NORM})
 #: What an activation that is written out consists of (`x * sigmoid(x)`, a tanh GELU).
@@ -42,6 +42,7 @@ class Relation:
 
     @property
     def kind(self) -> Kind:
+        """What the shortcut does to x."""
         if PROJECTION & set(self.path):
             return "projection"
         return "scaled" if Op.SCALE in self.path else "identity"
@@ -80,7 +81,7 @@ def way_back(graph: Graph, edge: Edge) -> tuple[list[Link], Edge | None]:
             break  # an activation and then a projection is a branch, not a shortcut
         if op not in PASSES:
             path = (op, *path)
-        if sum(op in PARAMETRIC for op in path) > MAX_PARAMETRIC:
+        if sum(op in MATRIX for op in path) > MAX_MATRICES:
             break
         links.append(Link(edge, path))
     return links, None
@@ -142,17 +143,19 @@ class Relater:
             return None
         links, _ = way_back(self.graph, s)
         branches = self.graph.descends(f, [link.edge for link in links])
-        for link in links:
-            branch = branches.get(link.edge)
-            if branch is None or not self._is_branch(branch):
-                continue
-            relation = Relation(s, link.edge, link.path, branch)
-            if self._is_residual(relation):
-                return relation
-        return None
+        # Only the nearest point counts: what lies further back leads to both operands through it.
+        nearest = next((link for link in links if link.edge in branches), None)
+        if nearest is None:
+            return None
+        relation = Relation(s, nearest.edge, nearest.path, branches[nearest.edge])
+        return relation if self._is_residual(relation) else None
 
     def _is_branch(self, branch: Branch) -> bool:
-        return any(node.op in PARAMETRIC or self._by_weight(node) for node in branch.nodes.values())
+        """Whether something is learned on the way: a matrix, a norm, a weighted activation."""
+        if PARAMETRIC & branch.ops:
+            return True
+        weighted = any(self._by_weight(node) for node in branch.nodes.values())
+        return weighted and bool(NONLINEAR & branch.ops)
 
     def _by_weight(self, node: Node) -> bool:
         """Whether an element-wise operation holds a trained parameter."""
@@ -161,6 +164,8 @@ class Relater:
         )
 
     def _is_residual(self, relation: Relation) -> bool:
+        if not self._is_branch(relation.branch):
+            return False
         if relation.kind == "projection" and not NONLINEAR & relation.branch.ops:
             return False  # two parallel linear maps of x: a re-parameterised convolution, say
         if Op.SLICE in relation.path and all(

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from skipscope.find.discover import Found
 from skipscope.find.graph import Branch
+from skipscope.find.names import with_names
 from skipscope.find.vocabulary import MATRIX, Op
-from skipscope.records import ModuleClass, NormPlacement, Site, SiteMap, Stream, Unseen
+from skipscope.records import (
+    ModuleClass,
+    NormPlacement,
+    ShortcutSource,
+    Site,
+    SiteMap,
+    Stream,
+    Unseen,
+)
 
 _REASONS = {
     "gate": "multiplied by something computed from the data: a gate, not a shortcut",
@@ -17,17 +27,26 @@ _REASONS = {
     "fused": "the branch is formed inside the addition's kernel",
     "stack-sum": "stacked and summed: the branch is not an operand",
     "no graph": "it ran under no_grad (a reentrant checkpoint, a teacher): no graph to follow",
+    "not watched": "named in sites=, but input and output are no tensors of one shape",
     "unrelated": "shapes differ and neither operand descends from the other",
 }
 Key = tuple[str, str, int]
 
 
 class SiteRegistry:
-    """Gives every place of a residual addition its index, once."""
+    """The sites of a run, forward after forward.
+
+    A place of an addition gets its index once. Streams keep their order when a forward leaves
+    places out (LayerDrop), and take in a new place behind the one it follows.
+    """
 
     def __init__(self) -> None:
         self._index: dict[Key, int] = {}
         self._sites: dict[int, Site] = {}
+        self._streams: list[list[int]] = []
+        self._fed: dict[
+            int, bool
+        ] = {}  # whether a stream that starts there comes from an embedding
 
     def index(self, key: Key) -> int:
         """The index of a place, given now if it is new."""
@@ -41,36 +60,92 @@ class SiteRegistry:
     ) -> SiteMap:
         """The map after one more forward; places that were not passed this time stay as known."""
         members = list(found)
-        nested = _nested(members)
-        streams = _streams([f for f in members if id(f) not in nested])
-        sites = _sites(members, nested, streams, self.index)
-        self._sites.update({site.index: site for site in sites})
-        ordered = _with_names([self._sites[index] for index in sorted(self._sites)])
-        self._sites = {site.index: site for site in ordered}
+        hosts = _hosts(members)
+        chains = _chains([f for f in members if id(f) not in hosts])
+        for chain in chains:
+            self._merge([self.index(member.key) for member in chain])
+        following = {id(a): b for chain in chains for a, b in pairwise(chain)}
+        for member in members:
+            self._update(_site(member, self.index(member.key), hosts, following))
+        self._place({self.index(f.key): self.index(h.key) for f, h in _outermost(hosts, members)})
+        ordered = with_names([self._sites[index] for index in sorted(self._sites)])
         return SiteMap(
             sites=tuple(ordered),
-            streams=_stream_records(streams, self.index),
+            streams=tuple(self._stream_records(chains)),
             unseen=_unseen(unseen, ordered),
             modules=_inventory(called, ordered),
         )
 
+    def _merge(self, chain: list[int]) -> None:
+        """Takes a chain of this forward into the stream that it belongs to."""
+        stream = next((s for s in self._streams if not set(chain).isdisjoint(s)), None)
+        if stream is None:
+            self._streams.append(chain)
+            return
+        place = -1
+        for index in chain:
+            if index in stream:
+                place = stream.index(index)
+            else:
+                place += 1
+                stream.insert(place, index)
 
-def _nested(members: list[Found]) -> set[int]:
-    """Ids of the sites inside another site's branch.
+    def _update(self, site: Site) -> None:
+        known = self._sites.get(site.index, site)
+        # The shape is that of the discovery; other readers are looked for once.
+        readers = known.other_readers or site.other_readers
+        self._sites[site.index] = replace(site, shape=known.shape, other_readers=readers)
+
+    def _place(self, host_of: Mapping[int, int]) -> None:
+        """Sets stream, depth and stage: of block-level sites by order, of nested ones by host."""
+        for number, stream in enumerate(self._streams):
+            stages = _stages([self._sites[index].shape for index in stream])
+            for depth, (index, stage) in enumerate(zip(stream, stages, strict=True)):
+                site = self._sites[index]
+                self._sites[index] = replace(site, stream=number, depth=depth, stage=stage)
+        for index, host in host_of.items():
+            at = self._sites[host]
+            site = self._sites[index]
+            self._sites[index] = replace(site, stream=at.stream, depth=at.depth, stage=at.stage)
+
+    def _stream_records(self, chains: list[list[Found]]) -> Iterator[Stream]:
+        for chain in chains:
+            self._fed.setdefault(self.index(chain[0].key), chain[0].embedding_fed)
+        for number, stream in enumerate(self._streams):
+            yield Stream(
+                index=number,
+                sites=tuple(stream),
+                embedding_fed=self._fed.get(stream[0], False),
+                pure=all(not self._sites[index].link for index in stream[1:]),
+            )
+
+
+def _hosts(members: list[Found]) -> dict[int, Found]:
+    """For each site inside another site's branch, that other site, by id.
 
     A long skip over a chain of blocks does not make the chain nested: there the blocks are the
     block level, and the skip is one more residual addition around them.
     """
-    nested: set[int] = set()
+    hosts: dict[int, Found] = {}
     for outer in members:
         chained = {id(f.previous) for f in outer.inside} & {id(f) for f in outer.inside}
         if not chained:
-            nested |= {id(f) for f in outer.inside}
-    return nested
+            hosts.update({id(inner): outer for inner in outer.inside})
+    return hosts
 
 
-def _streams(block_level: list[Found]) -> list[list[Found]]:
-    """Chains of sites; a second reader of one sum starts a chain of its own."""
+def _outermost(hosts: dict[int, Found], members: list[Found]) -> Iterator[tuple[Found, Found]]:
+    """Each nested site with the block-level site that it is part of."""
+    for found in members:
+        if id(found) in hosts:
+            host = hosts[id(found)]
+            while id(host) in hosts:
+                host = hosts[id(host)]
+            yield found, host
+
+
+def _chains(block_level: list[Found]) -> list[list[Found]]:
+    """Sites that follow on each other; a second reader of one sum starts a chain of its own."""
     chains: list[list[Found]] = []
     end_of: dict[int, list[Found]] = {}
     for found in block_level:
@@ -83,67 +158,49 @@ def _streams(block_level: list[Found]) -> list[list[Found]]:
     return chains
 
 
-def _sites(
-    members: list[Found],
-    nested: set[int],
-    streams: list[list[Found]],
-    index: Callable[[Key], int],
-) -> list[Site]:
-    position = {
-        id(found): (stream, depth)
-        for stream, chain in enumerate(streams)
-        for depth, found in enumerate(chain)
-    }
-    host = {id(inner): outer for outer in members for inner in outer.inside if id(inner) in nested}
-    stages = {id(f): stage for chain in streams for f, stage in zip(chain, _stages(chain))}
-    following = {id(a): b for chain in streams for a, b in zip(chain, chain[1:])}
-    sites = []
-    for found in members:
-        level = found
-        while id(level) not in position:
-            level = host[id(level)]
-        stream, depth = position[id(level)]
-        sites.append(
-            Site(
-                index=index(found.key),
-                depth=depth,
-                name=found.module or "model",
-                module=found.module,
-                source=found.source,
-                occurrence=found.occurrence,
-                kind=found.relation.kind,
-                broadcast=found.broadcast,
-                alpha=found.alpha,
-                shortcut_source=_source(found),
-                shortcut_path=tuple(op.value for op in found.relation.path),
-                stream=stream,
-                stage=stages[id(level)],
-                link=tuple(op.value for op in found.link),
-                norm_placement=_placement(found, following.get(id(found))),
-                nested=id(found) in nested,
-                parallel=found.parallel,
-                other_readers=found.other_readers,
-                shape=found.shape,
-                rows=found.rows,
-                shortcut_dtype=found.dtypes[0],
-                branch_dtype=found.dtypes[1],
-                parameters=found.parameters,
-            )
-        )
-    return sites
+def _site(
+    found: Found, index: int, hosts: Mapping[int, Found], following: Mapping[int, Found]
+) -> Site:
+    """A site's record; its stream, depth, stage and name come later, from all of them."""
+    return Site(
+        index=index,
+        depth=0,
+        name=found.module or "model",
+        module=found.module,
+        source=found.source,
+        occurrence=found.occurrence,
+        kind=found.kind,
+        broadcast=found.broadcast,
+        alpha=found.alpha,
+        shortcut_source=_source(found),
+        shortcut_path=tuple(op.value for op in found.relation.path),
+        stream=0,
+        stage=0,
+        link=tuple(op.value for op in found.link),
+        norm_placement=_placement(found, following.get(id(found))),
+        nested=id(found) in hosts,
+        parallel=found.parallel,
+        other_readers=found.other_readers,
+        shape=found.shape,
+        rows=found.rows,
+        shortcut_dtype=found.dtypes[0],
+        branch_dtype=found.dtypes[1],
+        parameters=found.parameters,
+        watched=found.watched,
+    )
 
 
-def _source(found: Found) -> str:
+def _source(found: Found) -> ShortcutSource:
     if found.relation.detached:
         return "detached"
     return "rewritten" if found.rewritten else "same"
 
 
-def _stages(chain: list[Found]) -> list[int]:
+def _stages(shapes: list[tuple[int, ...]]) -> list[int]:
     """A new stage begins where the shape (without the batch) changes."""
     stages = [0]
-    for before, after in zip(chain, chain[1:]):
-        stages.append(stages[-1] + (before.shape[1:] != after.shape[1:]))
+    for before, after in pairwise(shapes):
+        stages.append(stages[-1] + (before[1:] != after[1:]))
     return stages
 
 
@@ -174,53 +231,6 @@ def _ends(branch: Branch) -> tuple[set[Op], set[Op]]:
 
 def _has_norm(ops: set[Op]) -> bool:
     return Op.NORM in ops or Op.MOMENT in ops
-
-
-def _with_names(sites: list[Site]) -> list[Site]:
-    """Readable unique names: the module path, then the branch's first part, then a number."""
-    by_module: dict[str, list[Site]] = defaultdict(list)
-    for site in sites:
-        by_module[site.module].append(site)
-    named: dict[int, str] = {}
-    for module, members in by_module.items():
-        base = module or "model"
-        labels = [_label(site) for site in members]
-        repeated = Counter(labels)
-        seen: Counter[str] = Counter()
-        for site, label in zip(members, labels):
-            seen[label] += 1
-            name = base if len(members) == 1 else f"{base}/{label}" if label else base
-            if repeated[label] > 1:
-                name = f"{name}/{seen[label]}"
-            named[site.index] = name
-    return [replace(site, name=named[site.index]) for site in sites]
-
-
-def _label(site: Site) -> str:
-    """The first child of the site's module that the branch's parameters belong to."""
-    prefix = f"{site.module}." if site.module else ""
-    children = [
-        name.removeprefix(prefix).split(".")[0]
-        for name in site.parameters
-        if name.startswith(prefix)
-    ]
-    norms = ("norm", "ln", "bn")
-    telling = [child for child in children if not child.lower().startswith(norms)]
-    return (telling or children or [""])[-1]
-
-
-def _stream_records(
-    streams: list[list[Found]], index: Callable[[Key], int]
-) -> tuple[Stream, ...]:
-    return tuple(
-        Stream(
-            index=number,
-            sites=tuple(index(found.key) for found in chain),
-            embedding_fed=chain[0].embedding_fed,
-            pure=all(not found.link for found in chain[1:]),
-        )
-        for number, chain in enumerate(streams)
-    )
 
 
 def _unseen(unseen: Mapping[tuple[str, str, str], int], sites: list[Site]) -> tuple[Unseen, ...]:

@@ -64,7 +64,8 @@ _NAMES: dict[Op, str] = {
         nativelayernorm layernorm nativebatchnorm batchnorm cudnnbatchnorm miopenbatchnorm
         nativegroupnorm groupnorm instancenorm rmsnorm fusedrmsnorm localresponsenorm normalize
         batchnormupdatestats syncbatchnorm batchnormwithupdate""",
-    Op.MOMENT: "pow square rsqrt sqrt var varmean std stdmean linalgvectornorm norm rdiv reciprocal",
+    Op.MOMENT: """
+        pow square rsqrt sqrt var varmean std stdmean linalgvectornorm norm rdiv reciprocal""",
     Op.POOL: """
         avgpool1d avgpool2d avgpool3d maxpool1d maxpool2d maxpool3d maxpool2dwithindices
         maxpool3dwithindices adaptiveavgpool1d adaptiveavgpool2d adaptiveavgpool3d
@@ -132,3 +133,13 @@ def classify(name: str) -> Op:
         return Op.ATTENTION
     # Autograd numbers its own nodes (`XBackward0`); a user's Function is `XBackward`, no number.
     return Op.CUSTOM if name.endswith("Backward") else Op.OTHER
+
+
+@cache
+def makes_anew(name: str) -> bool:
+    """Whether a function takes a tensor for its shape only.
+
+    >>> makes_anew("new_zeros"), makes_anew("randn_like"), makes_anew("relu")
+    (True, True, False)
+    """
+    return name.startswith("new_") or name.endswith("_like")

@@ -13,7 +13,7 @@ from skipscope.reports._words import WRITTEN
 
 MANY = 100  #: from so many sites on a profile is a selection
 ENDS = 3
-MARKED = 5  #: sites with findings that a selection shows
+MARKED = 3  #: sites with findings that a selection shows
 QUANTILES = ((0.05, "5 %"), (0.5, "median"), (0.95, "95 %"))
 
 

@@ -238,29 +238,20 @@ def training(view: View) -> str:
     return ", ".join(parts)
 
 
-def milliseconds(seconds: Number) -> str:
-    """A wall time in milliseconds.
-
-    >>> milliseconds(0.032)
-    '32.0 ms'
-    """
-    return "-" if seconds is None else f"{number(1000 * seconds)} ms"
-
-
 def cost(view: View) -> str:
     """What watching cost, and how the run was watched."""
     spent: CostView = view.cost
-    captured, others = (
-        milliseconds(time) for time in (spent.captured_seconds, spent.other_seconds)
-    )
-    parts = [
-        "share of step time not measured"
-        if spent.share is None
-        else f"{percent(spent.share)} of step time (captured {captured}, others {others})",
-        counted(spent.captures, "capture"),
-    ]
-    if spent.host_ms is not None:
-        parts.append(f"host {number(spent.host_ms)} ms each")
+    share = "share of step time not measured"
+    if spent.share is not None:
+        captured, others = (
+            None if seconds is None else 1000 * seconds
+            for seconds in (spent.captured_seconds, spent.other_seconds)
+        )
+        share = (
+            f"{percent(spent.share)} of step time (captured {number(captured)}, others"
+            f" {number(others)}, host {number(spent.host_ms)} ms)"
+        )
+    parts = [share, counted(spent.captures, "capture")]
     if view.run.compiled:
         parts.append("captured steps ran eagerly")
     return ", ".join(parts)

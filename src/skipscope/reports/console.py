@@ -13,11 +13,12 @@ from rich.text import Text
 
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
+from skipscope.reports._collect import view
 from skipscope.reports._layout import Page
 from skipscope.reports._profile import captions, profile_grid
 from skipscope.reports._select import MANY, profile
 from skipscope.reports._text import listed
-from skipscope.reports._view import Root, View, view
+from skipscope.reports._view import Root, View
 
 if TYPE_CHECKING:
     from skipscope.history import History
@@ -47,16 +48,16 @@ def console(
     shown = view(history, diagnosis)
     page = Page(max(width, 70), unicode, color)
     deep = len(shown.block_level) >= MANY
-    top = page.printed(_top(shown, page))
+    top = page.printed(_top(shown, page, deep))
     rest = page.printed(_rest(shown, page, deep))
     room = SCREEN - len(top) - len(rest) if deep else None
     return "\n".join([*top, *_findings(shown.roots, page, room), *rest]) + "\n"
 
 
-def _top(shown: View, page: Page) -> Iterable[RenderableType]:
+def _top(shown: View, page: Page, deep: bool) -> Iterable[RenderableType]:
     yield page.text(_words.headline(shown), "bold")
     if shown.sites:
-        yield page.labelled([("watched", _words.context(shown))], most=2)
+        yield page.labelled([("watched", _words.context(shown))], most=1 if deep else 2)
 
 
 def _findings(roots: Sequence[Root], page: Page, room: int | None) -> list[str]:
@@ -68,7 +69,7 @@ def _findings(roots: Sequence[Root], page: Page, room: int | None) -> list[str]:
     if room is None:
         return _spaced([_block(root, page)[-1] for root in roots])
     blocks = [_block(root, page, most=2) for root in roots]
-    spare = min(len(roots) - 1, 3)  # heads of the next ones, or the line that counts them
+    spare = min(len(roots) - 1, 1)  # the head of the next one, or the line that counts them
     shown: list[list[str]] = []
     for variant in blocks[0] if blocks else ():
         if not shown or len(_spaced([variant])) + spare <= room:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
-from skipscope.reports._view import view
+from skipscope.reports._collect import view
 
 if TYPE_CHECKING:
     from skipscope.history import History

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
+from skipscope.reports._collect import view
 from skipscope.reports._select import Profile, profile
 from skipscope.reports._text import plain, sparkline
-from skipscope.reports._view import Root, View, view
+from skipscope.reports._view import Root, View
 
 if TYPE_CHECKING:
     from skipscope.history import History

@@ -58,20 +58,22 @@ def branch_dominance(
         r = ||F(x)|| / ||s||, the size of the branch over that of its shortcut, on the same batch
         and before the addition, for `patience` captures in a row (a site that was not called in a
         capture is passed over). Three arms:
-        one site: r above `smallest` and above `above` times the median of its siblings, at least
-        `siblings` sites of the same role (same line of code, same norm placement, same branch,
-        same position in the block) at most `reach` places away in the same stream. Where the
-        stage of the site has too few of them, those of the neighbouring stages count too, their r
-        carried over by the law 1/sqrt(k+1), k being the position in the stage. The largest site
-        is judged first; the others are then compared with siblings on their own side of it only,
-        because everything after it looks weak. Branches that started near 0 wake up at very
-        different speeds: where most r of the stream were below .001 in its first capture, r must
-        be above `woken`.
-        a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site is
-        above `level` (error above `level_error`) and r does not decay with depth (slope of ln r
-        over ln(k+1) above `slope`). In stages of `deep` sites or more the median after warm-up is
-        compared with its own value at the end of warm-up instead (`own_rise` times).
-        the fall-back, on such a stage: r above `flood` on half of the sites.
+
+        * one site: r above `smallest` and above `above` times the median of its siblings, at least
+          `siblings` sites of the same role (same line of code, same norm placement, same branch,
+          same position in the block) at most `reach` places away in the same stream. Where the
+          stage of the site has too few of them, those of the neighbouring stages count too, their r
+          carried over by the law 1/sqrt(k+1), k being the position in the stage. The largest site
+          is judged first; the others are then compared with siblings on their own side of it only,
+          because everything after it looks weak. Branches that started near 0 wake up at very
+          different speeds: where most r of the stream were below .001 in its first capture, r must
+          be above `woken`.
+        * a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site
+          is above `level` (error above `level_error`) and r does not decay with depth (slope of ln
+          r over ln(k+1) above `slope`). In stages of `deep` sites or more the median after warm-up
+          is compared with its own value at the end of warm-up instead (`own_rise` times).
+        * the fall-back, on such a stage: r above `flood` on half of the sites.
+
         A finding of the first arm names that site alone: the growth of the stream there and the
         weak branches after it follow from it.
     Why it matters:
@@ -95,18 +97,18 @@ def branch_dominance(
         1/sqrt(keep probability), far below the threshold. A block that is meant to rewrite the
         stream is reported all the same: allow it with `ignore`.
     Thresholds:
-        above: one site: times the median of its siblings
-        smallest: one site: r below this is never too large
-        woken: one site: the same where most branches started below .001
-        reach: one site: siblings stand at most so many places away
-        siblings: one site: so many are needed
-        level: stage: median of r*sqrt(k+1), warning
-        level_error: stage: the same, error
-        slope: stage: a steeper decay of ln r over ln(k+1) is healthy
-        flood: fall-back: r on half of the sites
-        depth: stage and fall-back: sites needed in a stage
-        deep: stages of so many sites are compared with themselves after warm-up
-        own_rise: the factor for those
+        * above: one site: times the median of its siblings
+        * smallest: one site: r below this is never too large
+        * woken: one site: the same where most branches started below .001
+        * reach: one site: siblings stand at most so many places away
+        * siblings: one site: so many are needed
+        * level: stage: median of r*sqrt(k+1), warning
+        * level_error: stage: the same, error
+        * slope: stage: a steeper decay of ln r over ln(k+1) is healthy
+        * flood: fall-back: r on half of the sites
+        * depth: stage and fall-back: sites needed in a stage
+        * deep: stages of so many sites are compared with themselves after warm-up
+        * own_rise: the factor for those
     Source:
         Law of r with depth: De & Smith 2020 (arXiv 2002.10444). Scale of branches: He 2015
         (1512.03385), Fixup (1901.09321), Brock 2021 (2101.08692). The stage arm was scored on 22
@@ -194,8 +196,7 @@ def _site_hit(
     if after and after[1] < 0.5 * wanted:
         consequences.append(f"later branches look weak (r {short(after[0])} to {short(after[1])})")
     cause, weights = _heavy_weight(seen, site)
-    around = before or after
-    spread = f"; its siblings {short(around[0])} to {short(around[1])}" if around else ""
+    spread = f"; those before it {short(before[0])} to {short(before[1])}" if before else ""
     return Hit(
         where=(site.module or "model",),
         value=r,
@@ -252,7 +253,7 @@ def _whole_stage(
         if stage.post_norm or len(stage.judged) < 2:
             continue
         values = seen.of([site for _, site in stage.judged])
-        missing = np.isnan(values).all(axis=1, keepdims=True)
+        measured = (~np.isnan(values)).sum(axis=1)
         positions = np.array([k for k, _ in stage.judged])
         level, slope = _profile(values, positions)
         limit = np.full(len(level), law.level)
@@ -261,10 +262,9 @@ def _whole_stage(
             own = level[later & np.isfinite(level)][:1]
             limit[later] = law.own_rise * own[0] if len(own) else np.inf
         rising: Mask = np.logical_and(level > limit, slope > law.slope)
-        measured = (~np.isnan(values)).sum(axis=1)
         flooded: Mask = 2 * (values > law.flood).sum(axis=1) >= np.maximum(measured, 1)
         shown: Mask = np.stack([rising | flooded], axis=1)
-        for streak in gate.streaks(seen.ratio.steps, shown, missing):
+        for streak in gate.streaks(seen.ratio.steps, shown, np.stack([measured == 0], axis=1)):
             yield _stage_hit(seen, stage, level, slope, values, streak, law, limit)
 
 
@@ -292,6 +292,7 @@ def _stage_hit(
     limit: Floats,
 ) -> Hit:
     row = streak.last
+    allowed = float(limit[row]) if np.isfinite(limit[row]) else law.level
     typical = float(np.nanmedian(values[row]))
     by_law = level[row] > limit[row] and slope[row] > law.slope
     severe = by_law and level[row] > max(law.level_error, limit[row])
@@ -300,7 +301,7 @@ def _stage_hit(
     return Hit(
         where=(stage.where,),
         value=value,
-        expectation=f"median of r*sqrt(k+1) about 1, below {short(float(limit[row]))}, "
+        expectation=f"median of r*sqrt(k+1) about 1, below {short(allowed)}, "
         "and r falling with depth (law 1/sqrt(k+1))",
         message=f"{what} over {len(stage.sites)} sites of {stage.name}: median r {short(typical)}, "
         f"slope of ln r over ln(k+1) {short(float(slope[row]))}",

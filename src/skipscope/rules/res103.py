@@ -11,8 +11,8 @@ import numpy.typing as npt
 from skipscope.branch_updates import BranchUpdates, real_steps, running
 from skipscope.gates import after_warmup
 from skipscope.history import Table
-from skipscope.records import Group, Parameter, Severity, Site, SiteMap
-from skipscope.rule import Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
+from skipscope.records import Parameter, Severity, Site, SiteMap
+from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
 from skipscope.siblings import of_branch
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ def dead_branch(
     stages: tuple[Stage, ...],
     parameters: tuple[Parameter, ...],
     lr: Table,
-    groups: tuple[Group, ...] | None = None,
+    gate: Gate,
     skipped: Table | None = None,
     warmup: Warmup | None = None,
     gradient_norm: Table | None = None,
@@ -57,17 +57,20 @@ def dead_branch(
 
     What it sees:
         Two arms; the finding says which.
-        exact: r = ||F(x)|| / ||s|| is 0 on every capture up to the last one, over at least `real`
-        optimizer steps whose learning rate is above 0 in a group of the branch. Steps that an
-        optimizer skipped, and steps with learning rate 0, do not count. The other sites play no
-        part (all may be dead), nor do moving weights (weight decay moves them). The captures need
-        not be dense: those of steps 0, 1, 2, 4, 8 and 16 are enough at step 16.
-        starved: in the last `captures` captures, `settled` steps or more past warm-up, r is below
-        `weak`, and below `share_of_median` of the median of its stage or that median is below
-        `weak` too; ln r is not rising; and gradient and update of every parameter of the branch
-        are under `share_of_siblings` of those of the same parameter of sibling blocks, or of their
-        own at the end of warm-up. The same small r with normal gradients is an information, "low
-        contribution".
+
+        * exact: r = ||F(x)|| / ||s|| is 0 on every capture up to the last one, `patience` captures
+          or more, over at least `real` optimizer steps whose learning rate is above 0 in a group of
+          the branch. Steps that an optimizer skipped, and steps with learning rate 0, do not count.
+          The other sites play no part (all may be dead), nor do moving weights (weight decay moves
+          them). The captures need not be dense: those of steps 0, 1, 2, 4, 8 and 16 are enough at
+          step 16.
+        * starved: in the last `captures` captures, `settled` steps or more past warm-up, r is below
+          `weak`, and below `share_of_median` of the median of its stage or that median is below
+          `weak` too; ln r is not rising; and gradient and update of every parameter of the branch
+          are under `share_of_siblings` of those of the same parameter of sibling blocks, or of
+          their own at the end of warm-up. The same small r with normal gradients is an information,
+          "low contribution".
+
         The cause is named where the records show it: a parameter in no optimizer group, a
         group with learning rate 0, gradients that are exactly 0, frozen parameters (information).
         If only one arm could look and found nothing, the rule has passed.
@@ -94,21 +97,22 @@ def dead_branch(
         itself: the task may not need the block, and after one dominating branch (RES101) every
         later r is small while the branch is as large as before.
     Thresholds:
-        real: exact: optimizer steps with a learning rate above 0
-        unseen_captures: exact: captures of 0 asked for where no parameter of the branch is recorded
-        weak: starved: r below this
-        share_of_median: starved: r below this share of the median of its stage
-        share_of_siblings: starved: gradient and update below this share of the siblings'
-        rise: starved: a rise of ln r by more than this is waking up
-        captures: starved: captures in a row
-        settled: starved: steps past warm-up
+        * real: exact: optimizer steps with a learning rate above 0
+        * unseen_captures: exact: captures of 0 asked for where no parameter of the branch is
+          recorded
+        * weak: starved: r below this
+        * share_of_median: starved: r below this share of the median of its stage
+        * share_of_siblings: starved: gradient and update below this share of the siblings'
+        * rise: starved: a rise of ln r by more than this is waking up
+        * captures: starved: captures in a row
+        * settled: starved: steps past warm-up
     Source:
         Both factors 0: Guitaricet/relora issue 18, KU-VGI/LFS-GAN issue 2. Gates that stay 0:
         majumderb/rezero issue 16. Healthy zero-initialisation: ReZero (arXiv 2003.04887), Fixup
         (1901.09321), tensorpack issue 420. Small r judged with gradients and updates only:
         epsilon-ResNet (1804.01661). Argued and tried on these cases, not scored on a benchmark.
     """
-    seen = _Seen(branch_ratio, sites, parameters, lr, running(lr, skipped))
+    seen = _Seen(branch_ratio, sites, parameters, lr, running(lr, skipped), gate.patience)
     flow = BranchUpdates(parameters, gradient_norm, update_norm, weight_norm)
     limits = _Limits(weak, share_of_median, share_of_siblings, rise, captures, settled)
     yield from either(
@@ -124,6 +128,7 @@ class _Seen:
     parameters: tuple[Parameter, ...]
     lr: Table
     running: npt.NDArray[np.bool_]  #: (steps, groups): a step with a learning rate above 0
+    patience: int
 
     def rows(self, site: Site) -> npt.NDArray[np.int64]:
         """The captures in which the site was measured."""
@@ -173,7 +178,7 @@ def _exact(seen: _Seen, flow: BranchUpdates, real: int, unseen: int) -> Iterator
         branch = of_branch(site, seen.parameters)
         most = max(most, _real(seen, branch, rows))
         steps = _real(seen, branch, zeros)
-        if steps < real:
+        if steps < real or len(zeros) < seen.patience:
             continue
         first, last = (int(step) for step in seen.ratio.steps[zeros[[0, -1]]])
         recorded = flow.recorded(branch, first, last)

@@ -57,13 +57,18 @@ def activation_growth(
     What it sees:
         H' = RMS(x_L) / RMS(x_{L/2}) over the largest single growth in that half, per stage of
         `depth` sites or more, so that one dominating branch (RES101) does not count. Six arms:
-        at step 0 of a fresh run H' above `initial`; while training H' above `training` for
-        `patience` captures in a row; a sum that is not finite, at once, naming the first site;
-        later: H' above `later` and above `own_rise` times its median over the first `baseline`
-        captures after warm-up, but not where the stream hardly grew at that time (ln H' under
-        `flat`); in time: RMS of the last sum above `rise_in_time` times that of `back` steps
-        before, while the loss is above `loss_rise` times its minimum: looked at only where all of
-        these steps were captured; a float16 stream whose largest element nears 65504.
+
+        * at step 0 of a fresh run: H' above `initial`
+        * in training: H' above `training` for `patience` captures in a row
+        * not finite: a sum with NaN or infinity, or beyond float16's 65504, at once; the first site
+          is named
+        * later: H' above `later` and above `own_rise` times its median over the first `baseline`
+          captures after warm-up, unless the stream hardly grew then (ln H' under `flat`)
+        * in time: RMS of the last sum above `rise_in_time` times that of `back` steps before, while
+          the loss is above `loss_rise` times its minimum; only where all of these steps were
+          captured
+        * float16: the largest element of a float16 stream nears 65504
+
         On sparse captures the in-time arm does not look, and the later arm waits for its
         captures. If one arm could look and found nothing, the rule has passed.
     Why it matters:
@@ -84,18 +89,18 @@ def activation_growth(
         factors relative to nothing: the later arm leaves them out. Massive tokens raise a maximum,
         not an RMS; only float16 overflow asks for maxima.
     Thresholds:
-        initial: at step 0: H'
-        training: while training: H'
-        later: later: H' itself
-        own_rise: later: times its own median
-        baseline: later: captures after warm-up that make this median
-        flat: later: ln of this median below which the arm does not look
-        rise_in_time: in time: RMS of the last sum against `back` steps before
-        back: in time: steps to look back
-        loss_rise: in time: loss against its minimum
-        half_warning: float16: largest element, warning
-        half_info: float16: largest element, information
-        depth: sites needed in a stage for H'
+        * initial: at step 0: H'
+        * training: while training: H'
+        * later: later: H' itself
+        * own_rise: later: times its own median
+        * baseline: later: captures after warm-up that make this median
+        * flat: later: ln of this median below which the arm does not look
+        * rise_in_time: in time: RMS of the last sum against `back` steps before
+        * back: in time: steps to look back
+        * loss_rise: in time: loss against its minimum
+        * half_warning: float16: largest element, warning
+        * half_info: float16: largest element, information
+        * depth: sites needed in a stage for H'
     Source:
         Linear law: De & Smith 2020 (arXiv 2002.10444), Fixup (1901.09321), Hanin & Rolnick 2018
         (1803.01719). Depth without residual scale: JiahuiYu/wdsr_ntire2018 issue 21. Overflow at

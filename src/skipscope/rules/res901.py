@@ -42,13 +42,13 @@ def nothing_found(
     """The monitor sees no residual addition, no longer sees one, or is blind to part of the model.
 
     What it sees:
-        No site at all after the first capture: an information when gates or concatenations were
-        seen instead (highway networks, U-Nets: connections of another kind), a warning otherwise.
-        A site that stopped reporting: not called in the last `patience` captures, and for more
-        than `gaps` times its longest absence before that.
-        A region without graph (under no_grad, in a compiled or reentrant-checkpointed part), and
-        additions inside fused or stacked operations: their sites, if any, are not measured.
-        Regions whose parameters are all frozen are passed over.
+        * No site at all after the first capture: an information when gates or concatenations were
+          seen instead (highway networks, U-Nets: connections of another kind), else a warning.
+        * A site that stopped reporting: not called in the last `patience` captures, and for more
+          than `gaps` times its longest absence before that.
+        * A region without graph (under no_grad, in a compiled or reentrant-checkpointed part), and
+          additions inside fused or stacked operations (information): their sites, if any, are not
+          measured. Regions whose parameters are all frozen are passed over.
     Why it matters:
         Silence about what was not measured is not health: hooks that never fire on compiled
         modules, or blocks that run without a graph, otherwise look like a network without a fault.
@@ -63,7 +63,7 @@ def nothing_found(
         whole steps (LayerDrop) are absent by design: a site must stay away longer than `gaps`
         times its longest earlier absence. A block taken out of the model on purpose stops too.
     Thresholds:
-        gaps: a site is gone after so many times its longest earlier absence
+        * gaps: a site is gone after so many times its longest earlier absence
     Source:
         Hooks that never fire after compilation: pytorch/pytorch issues 117758 and 173452.
         Checkpointing that reruns the forward: pytorch/pytorch issue 143573. A drawn skip line is

@@ -1,0 +1,66 @@
+"""The facts about a run as a whole, found out when its first step begins."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from skipscope.options import Options
+from skipscope.records import Run
+
+
+def describe_run(
+    model: nn.Module, optimizers: Sequence[Optimizer], options: Options, state: Mapping[str, Any]
+) -> Run:
+    """A run's record; `state` is that of the run it goes on with, empty for a fresh one."""
+    parameter = next(model.parameters(), None)
+    return Run(
+        run_id=state.get("run_id") or new_run_id(options.name),
+        skipscope=importlib.metadata.version("skipscope"),
+        torch=torch.__version__,
+        model=type(model).__name__,
+        preset=options.preset,
+        every_n_steps=options.every_n_steps,
+        ranks=world()[1],
+        device=str(parameter.device) if parameter is not None else "cpu",
+        precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
+        compiled=is_compiled(model),
+        fresh=not state and not any(optimizer.state for optimizer in optimizers),
+    )
+
+
+def resume_step(options: Options, state: Mapping[str, Any]) -> int | None:
+    """The step to go on from, where the old run's file lies in our directory."""
+    if not state or options.dirpath is None:
+        return None
+    file = Path(options.dirpath) / f"history-{state['run_id']}.skip"
+    return int(state["step"]) if file.exists() else None
+
+
+def new_run_id(name: str) -> str:
+    """Sorts by time; unique without touching a random generator of the training."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{uuid.uuid4().hex[:6]}"
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether `torch.compile` was applied to a model or to a part of it."""
+    return any(
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+
+
+def world() -> tuple[int, int]:
+    """This process's rank, and how many there are."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

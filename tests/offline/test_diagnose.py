@@ -1,0 +1,322 @@
+"""From a history to a diagnosis: outcomes, choices, thresholds, grouping, novelty."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import skipscope.rules as rules_package
+from skipscope import rule_docs
+from skipscope.diagnose import choose, diagnose, group
+from skipscope.gates import Warmup, warmup
+from skipscope.history import History
+from skipscope.records import Finding
+from skipscope.rule import Hit, NotMeasurable, Rule, either, rule
+from skipscope.rules import RULES
+from skipscope.siblings import blocks, stages
+from tests.offline.builders import add_facts, add_updates, make_history, make_map, make_site
+from tests.offline.rule_values import chain, law, staged
+
+SPARSE = (0, 1, 2, 4, 8, 16, 32)
+DOC = "Test.\n\n" + "\n".join(f"{heading}:\n    * words" for heading in rule_docs.HEADINGS)
+
+
+def healthy(count: int = 12) -> History:
+    history = make_history(np.tile(0.4 * law(chain(count)), (7, 1)), steps=SPARSE)
+    add_updates(history)
+    return add_facts(history, loss=np.linspace(2, 1, 40))
+
+
+def drowned() -> History:
+    """Block 7 of 12 at r = 34; shortcut sizes and later r follow."""
+    r = np.full(12, 0.35)
+    r[7], r[8:] = 34, 0.009
+    history = make_history(np.tile(r, (7, 1)), steps=SPARSE)
+    add_updates(history)
+    return add_facts(history, loss=np.linspace(2, 1, 40))
+
+
+def test_every_rule_has_one_outcome() -> None:
+    for history in (healthy(), drowned(), healthy(4), History()):
+        found = diagnose(history)
+        codes = [p.code for p in found.passed] + [s.code for s in found.skipped]
+        assert sorted({f.code for f in found.findings} | set(codes)) == sorted(RULES)
+        assert len(codes) == len(set(codes))
+        assert all(s.reason for s in found.skipped)
+
+
+def test_a_healthy_run_passes() -> None:
+    found = diagnose(healthy())
+    assert not found.findings
+    assert {p.code for p in found.passed} == set(RULES)
+    assert (found.step, found.epoch) == (39, 0)
+
+
+def test_an_empty_history_skips_everything() -> None:
+    assert {s.code for s in diagnose(History()).skipped} == set(RULES)
+
+
+def test_one_dominating_branch_is_the_only_root() -> None:
+    found = diagnose(drowned())
+    assert [(f.code, f.where) for f in found.roots] == [("RES101", ("blocks.7",))]
+    (finding,) = found.findings
+    assert finding.severity == "warning"
+    assert 1 <= len(finding.advice) <= 3
+    assert finding.evidence["value"] == 34
+
+
+def test_the_demo_names_its_block_in_the_first_epoch() -> None:
+    """Three stages of four batch-norm blocks, one branch scaled; default captures."""
+    sites = staged(4, 4, 4)
+    r = np.tile(law(sites), (7, 1))
+    r[:, 6] = 15
+    r[:, 7] /= 15
+    history = make_history(r, sites=sites, steps=SPARSE)
+    assert [f.where for f in diagnose(history).roots] == [("stages.1.2",)]
+
+
+def test_exponential_growth_is_one_root_about_the_model() -> None:
+    history = make_history(np.full((3, 48), 1.35))
+    found = diagnose(history)
+    assert [(f.code, f.where) for f in found.roots] == [("RES201", ("model",))]
+    assert [(f.code, f.follows) for f in found.findings if f.follows] == [
+        ("RES101", ("RES201", "model"))
+    ]
+
+
+def test_select_and_ignore() -> None:
+    assert [r.code for r in choose(["RES101", "nothing-found"], None)] == ["RES101", "RES901"]
+    assert [r.code for r in choose(["RES1"], ["dead-branch"])] == ["RES101"]
+    for kind in ("select", "ignore"):
+        with pytest.raises(ValueError, match="no rule 'RES11'; did you mean RES10"):
+            diagnose(healthy(), **{kind: ["RES11"]})
+
+
+def test_thresholds() -> None:
+    r = 0.35 * np.ones((3, 12))
+    r[:, 5] = 1.5
+    history = make_history(r)
+    assert not diagnose(history, select=["RES101"]).findings
+    for name in ("RES101", "branch-dominance"):
+        assert diagnose(history, select=["RES101"], thresholds={name: {"above": 3.0}}).findings
+    wanted = {"RES101": {"above": 3.0, "patience": 4}}
+    assert not diagnose(history, select=["RES101"], thresholds=wanted).findings
+    with pytest.raises(ValueError, match="RES101 has no threshold 'abov'; did you mean above"):
+        diagnose(history, select=["RES901"], thresholds={"RES101": {"abov": 1}})
+    with pytest.raises(ValueError, match="no rule 'RES999'"):
+        diagnose(history, thresholds={"RES999": {"above": 1}})
+
+
+def test_new_is_what_the_previous_diagnosis_did_not_hold() -> None:
+    first = diagnose(drowned())
+    assert first.findings[0].new
+    assert not diagnose(drowned(), previous=first).findings[0].new
+    assert diagnose(drowned(), previous=diagnose(healthy())).findings[0].new
+
+
+def found(code: str, where: str, first: int = 0, last: int = 9) -> Finding:
+    return Finding(code, "", "warning", (where,), first, last, "")
+
+
+def grouped(*findings: Finding) -> list[tuple[str, str] | None]:
+    return [one.follows for one in group(findings, tuple(RULES.values()), chain(12))]
+
+
+def test_grouping_follows_depth_and_time() -> None:
+    root = found("RES101", "blocks.7")
+    assert grouped(root, found("RES201", "model")) == [None, ("RES101", "blocks.7")]
+    assert grouped(root, found("RES103", "blocks.9")) == [None, ("RES101", "blocks.7")]
+    assert grouped(root, found("RES103", "blocks.3")) == [None, None]
+    assert grouped(found("RES101", "blocks.7", 20, 30), found("RES201", "model")) == [None, None]
+    assert grouped(found("RES101", "model"), found("RES201", "model")) == [
+        ("RES201", "model"),
+        None,
+    ]
+    assert grouped(root, found("RES901", "model")) == [None, None]
+
+
+def test_streams_do_not_explain_each_other() -> None:
+    sites = make_map(*(make_site(k, stream=k % 2, depth=k // 2) for k in range(8)))
+    findings = [found("RES101", "blocks.2"), found("RES103", "blocks.5")]
+    assert [f.follows for f in group(findings, tuple(RULES.values()), sites)] == [None, None]
+
+
+def test_an_unexpected_error_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(sites):  # type: ignore[no-untyped-def]
+        raise RuntimeError("broken")
+        yield
+
+    monkeypatch.setattr("skipscope.diagnose.RULES", {"RES999": declared(broken)})
+    with pytest.raises(RuntimeError, match="broken"):
+        diagnose(healthy())
+
+
+# --------------------------------------------------------------------------- how a rule is made
+
+
+def declared(function, **gates) -> Rule:  # type: ignore[no-untyped-def]
+    function.__doc__ = DOC
+    return rule(code="RES999", name="test", **gates)(function)
+
+
+def one_hit(branch_ratio, gate, *, above: float = 1.0):  # type: ignore[no-untyped-def]
+    shown = branch_ratio.values > above
+    for streak in gate.streaks(branch_ratio.steps, shown, branch_ratio.missing):
+        where = (branch_ratio.columns[streak.column],)
+        yield Hit(where, 0.0, "", "", *streak.steps)
+
+
+def test_gates_of_a_whole_rule() -> None:
+    history = add_facts(make_history(np.full((5, 4), 2.0)), lr=np.geomspace(1e-5, 1e-3, 5))
+    add = {"history": history}
+    from skipscope.inputs import Inputs
+
+    inputs = Inputs({}, add["history"])
+    assert len(declared(one_hit).run(inputs)) == 4
+    assert not declared(one_hit, patience=6).run(inputs)
+    for gates, reason in (
+        ({"needs_sites": 8}, "needs 8 sites in one stage, has 4"),
+        ({"min_steps": 500}, "needs 500 steps, has 4"),
+        ({"after_warmup": True}, "needs the end of warm-up, not reached at step 4"),
+    ):
+        with pytest.raises(NotMeasurable, match=reason):
+            declared(one_hit, **gates).run(inputs)
+    late = make_history(np.full((5, 4), 2.0), steps=range(5, 10))
+    with pytest.raises(NotMeasurable, match="needs a capture of step 0 of a fresh run"):
+        declared(one_hit, initial_only=True).run(Inputs({}, late))
+
+
+def test_wrong_names_are_found_when_a_rule_is_declared() -> None:
+    def wrong(branch_ration):  # type: ignore[no-untyped-def]
+        yield
+
+    def open_threshold(branch_ratio, *, above):  # type: ignore[no-untyped-def]
+        yield
+
+    def bare(branch_ratio):  # type: ignore[no-untyped-def]
+        """No headings."""
+        yield
+
+    with pytest.raises(TypeError, match=r"branch_ration.*did you mean branch_ratio"):
+        declared(wrong)
+    with pytest.raises(TypeError, match="threshold 'above' has no default"):
+        declared(open_threshold)
+    with pytest.raises(ValueError, match="lacks the heading"):
+        rule(code="RES999", name="test")(bare)
+
+
+def test_either_skips_only_when_no_arm_can_look() -> None:
+    def blind(reason: str):  # type: ignore[no-untyped-def]
+        raise NotMeasurable(reason)
+        yield
+
+    assert list(either(blind("a"), iter(()))) == []
+    with pytest.raises(NotMeasurable, match="a; b"):
+        list(either(blind("a"), blind("b"), blind("a")))
+
+
+@pytest.mark.parametrize("one", RULES.values(), ids=lambda one: one.code)
+def test_every_rule_explains_itself(one: Rule) -> None:
+    sections = rule_docs.sections(one.doc)
+    assert all(sections.values())
+    assert 1 <= len(one.advice) <= 3
+    lines = rule_docs.bullets(sections["Thresholds"])
+    assert [line.split(":")[0] for line in lines] == list(one.thresholds)
+    assert one.code in one.explain()
+    assert "skipscope.remedies" not in one.doc
+
+
+def test_a_rule_is_one_file_and_one_line() -> None:
+    folder = Path(rules_package.__file__).parent
+    files = sorted(path.stem for path in folder.glob("res*.py"))
+    assert sorted(code.lower() for code in RULES) == files
+    for path in folder.glob("res*.py"):
+        imported = [n.module for n in ast.walk(ast.parse(path.read_text()))
+                    if isinstance(n, ast.ImportFrom)]  # fmt: skip
+        assert not [name for name in imported if name and name.startswith("skipscope.rules")]
+
+
+NEW_RULE = """
+from skipscope.rule import Hit, rule
+
+
+@rule(code="RES999", name="every-site", severity="info")
+def every_site(branch_ratio):
+    '''%s'''
+    yield Hit(branch_ratio.columns, 1.0, "", "new", 0, 0)
+"""
+
+RUN_IT = """
+from tests.offline.builders import make_history
+from skipscope.diagnose import diagnose
+print([f.where for f in diagnose(make_history([[0.3, 0.2]]), select=["RES999"]).findings])
+"""
+
+
+def test_a_rule_added_as_one_file_and_one_line_runs(tmp_path: Path) -> None:
+    package = Path(rules_package.__file__).parents[1]
+    copy = shutil.copytree(package, tmp_path / "skipscope")
+    (copy / "rules" / "res999.py").write_text(NEW_RULE % DOC)
+    table = copy / "rules" / "__init__.py"
+    line = '    "res901",'
+    table.write_text(table.read_text().replace(line, f'    "res999",\n{line}'))
+    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_IT],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "[('blocks.0', 'blocks.1')]", done.stderr
+
+
+# --------------------------------------------------------------------- warm-up, blocks, stages
+
+
+def lr_table(values):  # type: ignore[no-untyped-def]
+    return add_facts(History(), lr=np.asarray(values, float)[:, None]).table("lr")
+
+
+def test_warmup() -> None:
+    from tests.offline.builders import make_group
+
+    constant = lr_table(np.full(30, 1e-3))
+    assert warmup(constant, None, ()) == Warmup(0, 29)
+    assert warmup(lr_table(np.full(9, 1e-3)), None, ()).end is None
+    ramp = np.minimum(np.arange(1, 301) / 100, 1) * 1e-3
+    assert 99 <= (warmup(lr_table(ramp), None, ()).end or 0) <= 111
+    slow = np.minimum(np.arange(1, 4001) / 3000, 1) * 1e-3  # under 1 % in 10 steps from 1000 on
+    group_of = make_group(0, initial_lr=1e-3)
+    assert 1000 <= (warmup(lr_table(slow), None, ()).end or 0) <= 1012
+    assert 1495 <= (warmup(lr_table(slow), None, (group_of,)).end or 0) <= 1505
+    decayed = 1e-3 * np.cos(np.linspace(0, 1.5, 200))
+    assert warmup(lr_table(decayed), None, (make_group(0, initial_lr=1e-3),)).end == 0
+    restart = np.concatenate([np.full(50, 1e-3), np.linspace(1e-4, 1e-3, 50)])
+    assert warmup(lr_table(restart), None, ()).end == 0
+
+
+def test_blocks_and_exempt_sites() -> None:
+    paths = ("enc.block.0.layer.0", "enc.block.0.layer.1", "enc.block.1.layer.0")
+    sites = make_map(*(make_site(k, module=path) for k, path in enumerate(paths)),
+                     embedding_fed=True)  # fmt: skip
+    assert list(blocks(sites.sites).values()) == ["enc.block.0", "enc.block.0", "enc.block.1"]
+    assert stages(sites)[0].exempt == {0, 1}
+    shared = make_map(
+        *(
+            make_site(k, module="layer", source=f"n.py:{k % 2}", occurrence=k // 2)
+            for k in range(4)
+        ),
+        embedding_fed=True,
+    )
+    assert stages(shared)[0].exempt == {0, 1}
+    assert stages(staged(3, 3))[1].exempt == {3}
+    two = make_map(*(make_site(k, stream=k // 2, module=f"{'ab'[k // 2]}.{k}") for k in range(4)))
+    assert [stage.where for stage in stages(two)] == ["a", "b"]
