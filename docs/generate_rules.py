@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from skipscope.rule import Rule
-from skipscope.rule_docs import sections
+from skipscope.rule.docs import sections
 from skipscope.rules import RULES
 
 FOLDER = Path(__file__).parent / "rules"

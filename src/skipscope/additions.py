@@ -146,6 +146,36 @@ def _roots(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     return [tensor for tensor in found if isinstance(tensor, Tensor)]
 
 
+class EagerStance:
+    """Lets compiled code run eagerly, where an interceptor sees it, as long as one is open.
+
+    Several monitors of one process may overlap without being nested, so the stance that was found
+    is put back by whoever closes last.
+
+    >>> first, second = EagerStance(), EagerStance()
+    >>> with first:
+    ...     __ = second.__enter__()
+    >>> EagerStance.count
+    1
+    >>> second.__exit__()
+    """
+
+    count = 0
+    _found: Any = None
+
+    def __enter__(self) -> EagerStance:
+        if not EagerStance.count:
+            EagerStance._found = torch.compiler.set_stance("force_eager")
+        EagerStance.count += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        EagerStance.count -= 1
+        if not EagerStance.count:
+            EagerStance._found.__exit__(None, None, None)
+            EagerStance._found = None
+
+
 def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """The tensors that a stack or concatenation is given."""
     return [t for t in (args[0] if args else kwargs.get("tensors", ())) if isinstance(t, Tensor)]

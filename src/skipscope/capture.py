@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from skipscope.additions import Addition, Additions, Passing, Visitor
+from skipscope.additions import Addition, Additions, EagerStance, Passing, Visitor
 from skipscope.find import Discovery, Found
 from skipscope.find.graph import Edge, Node
 from skipscope.guard import Guard
@@ -186,8 +186,7 @@ class Capture(Passing):
 
     def open(self) -> None:
         """Attaches: eager stance, module places, the function mode."""
-        stance = torch.compiler.set_stance("force_eager")
-        self._attached.callback(stance.__exit__, None, None, None)
+        self._attached.enter_context(EagerStance())
         self._attached.enter_context(self._discovery.places)
         self._attached.enter_context(Additions(_Guarded(self, self._guard)))
 

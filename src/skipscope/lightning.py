@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -266,8 +266,8 @@ def _run_directory(trainer: Any, log_dir: Any, name: str) -> str:
     if first is not None and getattr(first, "log_dir", None) is None:
         # Its folder is that of all its runs; checkpoints go to a place of the run's own too.
         version = first.version if isinstance(first.version, str) else f"version_{first.version}"
-        directory = os.path.join(directory, str(first.name), version)
-    return os.path.join(directory, name)
+        directory = Path(directory, str(first.name), version)
+    return str(Path(directory, name))
 
 
 def _plain_optimizer(optimizer: Any) -> Any:
@@ -282,7 +282,7 @@ def _show(trainer: Any, text: str) -> None:
     known = bar is not None and "TQDMProgressBar" in [kind.__name__ for kind in type(bar).__mro__]
     if bar is None or known or not bar.is_enabled:
         # The bar's own `print` is silent while no bar is open; this one clears any that is.
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
         tqdm.write(text)
     else:

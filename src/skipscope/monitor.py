@@ -229,7 +229,6 @@ class Monitor:
         arrived = recorder.collect(transfer)
         captured = capture.collect(transfer) if capture is not None else None
         updated = updates.collect(transfer) if updates is not None else None
-        overflow = transfer.add(updates.overflow) if updates and updates.overflow is not None else None
         self._detach()
         transfer.move()
         arrived()
@@ -237,11 +236,11 @@ class Monitor:
             recorder.record_capture(self.step_count, captured(), with_loss=loss is None)
         if recorder.describe_parameters(self.model, self.optimizers):
             self._rotation = None
-        if updates is not None and updated is not None:
-            stepped = updates.stepped and not (overflow is not None and overflow().any())
-            recorder.set_fact("skipped", 0.0 if stepped else 1.0)
-            if stepped:
-                recorder.tell("append_updates", self.step_count, *updated())
+        if updated is not None:
+            rows = updated()
+            recorder.set_fact("skipped", float(rows is None))
+            if rows is not None:
+                recorder.tell("append_updates", self.step_count, *rows)
         recorder.set_fact("captured", float(capture is not None))
         if capture is not None or recorder.overdue:
             recorder.flush(keep=1)
@@ -350,11 +349,13 @@ class Monitor:
     # ------------------------------------------------------------------ resuming
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: where the run stands and which file it writes."""
+        known = self._recorder.history.run.run_id if self._recorder is not None else ""
         return {
             "version": 1,
-            "run_id": self.history.run.run_id,
+            "run_id": known or self._resume.get("run_id", ""),
             "step": self.step_count,
             "epoch": self.epoch,
+            **self._schedule.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -364,6 +365,7 @@ class Monitor:
             return
         self._resume = dict(state)
         self.step_count, self.epoch = int(state["step"]), int(state["epoch"])
+        self._schedule.load_state_dict(state)
 
 
 def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimizer]:

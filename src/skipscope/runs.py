@@ -51,10 +51,13 @@ def new_run_id(name: str) -> str:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` was applied to a model or to a part of it."""
+    """Whether `torch.compile` was applied to a model or to a part of it.
+
+    Trainers take the wrapper of a compiled model off and keep what compiles in `_compiler_ctx`.
+    """
+    marks = ("_orig_mod", "_compiled_call_impl", "_compiler_ctx")
     return any(
-        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
-        for module in model.modules()
+        getattr(module, mark, None) is not None for module in model.modules() for mark in marks
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 #: Early steps that are always captured: what goes wrong at a start shows only there.
 EARLY = frozenset({0, 1, 2, 4, 8, 16, 32})
@@ -44,6 +46,15 @@ class Schedule:
         length = next_step - self._epoch_start
         self._epoch_length = length if length > 0 else self._epoch_length
         self._epoch_start = next_step
+
+    def state_dict(self) -> dict[str, int | None]:
+        """What it learned of epochs, in plain numbers."""
+        return {"epoch_start": self._epoch_start, "epoch_length": self._epoch_length}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on in the epoch of a resumed run."""
+        self._epoch_start = int(state.get("epoch_start", 0))
+        self._epoch_length = state.get("epoch_length")
 
     def _extra(self) -> tuple[int, ...]:
         """Positions in a short epoch that give it three captures: near begin, middle and end."""

@@ -26,12 +26,13 @@ from skipscope.records import (
     PARAMETER_SUMS,
     Parameter,
 )
-from skipscope.reduce import as_vector, local, square_sum
+from skipscope.reduce import as_vector, difference_sums, local, square_sum
 from skipscope.transfer import Transfer
 
 Numbers = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint8]
 _NAN = float("nan")
+_CHANGED = [field.name for field in PARAMETER_SUMS].index("changed")
 
 
 @dataclass(slots=True)
@@ -143,11 +144,12 @@ class Updates:
         self._read_gradients(optimizer, scale)
         self._ready.add(id(optimizer))
 
-    def collect(self, transfer: Transfer) -> Callable[[], tuple[Numbers, Bits]]:
+    def collect(self, transfer: Transfer) -> Callable[[], tuple[Numbers, Bits] | None]:
         """Puts the sums of the measured parameters into a transfer, to be had after its move.
 
         Shape:
-            The result: (parameters, len(PARAMETER_SUMS)) and a `have` mask (parameters,).
+            The result: (parameters, len(PARAMETER_SUMS)) and a `have` mask (parameters,); None
+            when the step was skipped.
         """
         rows = dict(self._rows)
         moved = {
@@ -155,14 +157,20 @@ class Updates:
             for index, row in rows.items()
         }
 
-        def result() -> tuple[Numbers, Bits]:
+        overflow = None if self.overflow is None else transfer.add(self.overflow)
+
+        def result() -> tuple[Numbers, Bits] | None:
+            if not self.stepped or (overflow is not None and overflow().any()):
+                return None
             sums = np.full((len(self._parameters), len(PARAMETER_SUMS)), np.nan)
             have = np.zeros(len(self._parameters), np.uint8)
             for index, row in rows.items():
                 sums[index, 0] = self._parameters[index].numel()
                 sums[index, 1:] = moved[index]()
                 have[index] = row.have
-            return sums, have
+            # An optimizer that is called without any gradient (a loss of None) does nothing.
+            idle = not (have & HAVE_GRADIENT).any() and not np.nansum(sums[:, _CHANGED])
+            return None if idle else (sums, have)
 
         return result
 
@@ -195,10 +203,8 @@ class Updates:
             for index, parameter in self._of(optimizer):
                 before = self._before.pop(index, None)
                 if before is not None:
-                    difference = before.sub_(local(parameter))
                     row = self._row(index)
-                    row.dd = square_sum(difference)
-                    row.changed = torch.count_nonzero(difference)
+                    row.dd, row.changed = difference_sums(before, local(parameter))
 
     def _has_gradients(self, optimizer: Optimizer) -> bool:
         return any(

@@ -409,9 +409,7 @@ CASES = [
         walk_stack(step_dropped),
     ),
     Case("bf16 weights", bf16(sandwich), bf16_tokens, walk_stack(step_sandwich)),
-    Case(
-        "bf16 autocast", sandwich, tokens(), walk_stack(step_sandwich), autocast=torch.bfloat16
-    ),
+    Case("bf16 autocast", sandwich, tokens(), walk_stack(step_sandwich), autocast=torch.bfloat16),
     Case(
         "LayerScale 1e-6",
         partial(Stack, lambda k: Scaled(1e-6)),

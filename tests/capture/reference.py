@@ -211,7 +211,7 @@ class Case:
     loss: Callable[[Any], Tensor] = lambda out: (out.float() * _weights(out)).sum()
     autocast: torch.dtype | None = None
     lr: float = 0.05
-    missing: Mapping[str, str] = field(default_factory=dict)  #: measure -> why no number can be had
+    excused: Mapping[str, str] = field(default_factory=dict)  #: measure -> why it is left out
 
 
 def _weights(out: Tensor) -> Tensor:
@@ -339,7 +339,7 @@ def check(case: Case, outcome: Outcome | None = None) -> Outcome:
     off = {
         key: value
         for key, value in errors(outcome).items()
-        if not value <= BAR and key[0] not in case.missing
+        if not value <= BAR and key[0] not in case.excused
     }
     assert not off, "\n".join(describe(outcome, *key, value) for key, value in off.items())
     return outcome
@@ -348,8 +348,6 @@ def check(case: Case, outcome: Outcome | None = None) -> Outcome:
 def describe(outcome: Outcome, name: str, column: str, value: float) -> str:
     table = outcome.history.table(name)
     at = table.columns.index(column)
-    wanted = (
-        outcome.parameters[column][name] if name in PARAMETER else outcome.expected[at][name]
-    )
+    wanted = outcome.parameters[column][name] if name in PARAMETER else outcome.expected[at][name]
     got = "missing" if table.missing[-1, at] else table.values[-1, at]
     return f"{name} at {column}: {got}, should be {wanted} (error {value:.2g})"

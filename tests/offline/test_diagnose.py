@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import skipscope.rules as rules_package
-from skipscope import rule_docs
 from skipscope.diagnose import choose, diagnose, group
-from skipscope.gates import Warmup, warmup
 from skipscope.history import History
 from skipscope.records import Finding
 from skipscope.rule import Hit, NotMeasurable, Rule, either, rule
+from skipscope.rule import docs as rule_docs
+from skipscope.rule.gates import Warmup, warmup
+from skipscope.rule.siblings import blocks, stages
 from skipscope.rules import RULES
-from skipscope.siblings import blocks, stages
 from tests.offline.builders import add_facts, add_updates, make_history, make_map, make_site
 from tests.offline.rule_values import chain, law, staged
 
@@ -176,7 +176,7 @@ def one_hit(branch_ratio, gate, *, above: float = 1.0):  # type: ignore[no-untyp
 def test_gates_of_a_whole_rule() -> None:
     history = add_facts(make_history(np.full((5, 4), 2.0)), lr=np.geomspace(1e-5, 1e-3, 5))
     add = {"history": history}
-    from skipscope.inputs import Inputs
+    from skipscope.rule.inputs import Inputs
 
     inputs = Inputs({}, add["history"])
     assert len(declared(one_hit).run(inputs)) == 4

@@ -19,7 +19,7 @@ from skipscope.history import (
     Sink,
     history_paths,
 )
-from skipscope.history_format import block, header
+from skipscope.history.format import block, header
 from skipscope.records import (
     FACTS,
     HAVE_FORWARD,

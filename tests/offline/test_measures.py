@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from skipscope import measures
-from skipscope.chains import chains
 from skipscope.history import History, Table
 from skipscope.measure import Measure, collect, measure
+from skipscope.measure.chains import chains
 from skipscope.records import (
     FACTS,
     HAVE_FORWARD,

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 
 from skipscope.history import History, Table, register_tables
 from skipscope.measure import collect
+from skipscope.measure.tabulate import compute
 from skipscope.measures import backward, depth, forward, levels, parameters, steps
-from skipscope.tabulate import compute
 
 __all__ = ["MEASURES", "table"]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.gates import deep_enough
 from skipscope.history import Table
-from skipscope.outliers import Limits, Place, dominating, expected, places
-from skipscope.outliers import siblings as siblings_of
 from skipscope.records import Parameter, Site
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Streak, Warmup, either, rule, short
-from skipscope.siblings import of_branch, parameter_role
+from skipscope.rule.gates import deep_enough
+from skipscope.rule.outliers import Limits, Place, dominating, expected, places
+from skipscope.rule.outliers import siblings as siblings_of
+from skipscope.rule.siblings import of_branch, parameter_role
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

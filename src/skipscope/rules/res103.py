@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.branch_updates import BranchUpdates, real_steps, running
-from skipscope.gates import after_warmup
 from skipscope.history import Table
 from skipscope.records import Parameter, Severity, Site, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
-from skipscope.siblings import of_branch
+from skipscope.rule.branch_updates import BranchUpdates, real_steps, running
+from skipscope.rule.gates import after_warmup
+from skipscope.rule.siblings import of_branch
 
 Floats = npt.NDArray[np.float64]
 

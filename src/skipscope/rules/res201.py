@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.gates import after_warmup, deep_enough
 from skipscope.history import Table
 from skipscope.records import Run, Severity, Site
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, rule, short
+from skipscope.rule.gates import after_warmup, deep_enough
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from skipscope import rule_docs
-from skipscope.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
-from skipscope.inputs import FACTS, Inputs
 from skipscope.measures import MEASURES
 from skipscope.records import Severity
-from skipscope.siblings import Stage
+from skipscope.rule import docs as rule_docs
+from skipscope.rule.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
+from skipscope.rule.inputs import FACTS, Inputs
+from skipscope.rule.siblings import Stage
 
 __all__ = [
     "FACTS",

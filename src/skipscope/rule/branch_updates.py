@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Parameter
-from skipscope.siblings import parameter_role
+from skipscope.rule.siblings import parameter_role
 
 Floats = npt.NDArray[np.float64]
 What = Literal["gradient", "update", "weight"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Group
-from skipscope.siblings import Stage
+from skipscope.rule.siblings import Stage
 
 Mask = npt.NDArray[np.bool_]
 

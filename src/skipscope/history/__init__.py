@@ -1,6 +1,6 @@
 """History: everything recorded of a run, in arrays; the hinge between torch and the rest.
 
-The file behind it is described in `history_file`; measures turn its sums into tables.
+The file behind it is described in `history.file`; measures turn its sums into tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.history_file import (
+from skipscope.history.file import (
     Bits,
     Floats,
     HistoryWriter,
@@ -21,8 +21,8 @@ from skipscope.history_file import (
     count_captures,
     replay,
 )
-from skipscope.history_format import HistoryError, HistoryVersionError
-from skipscope.history_rows import Rows, Steps
+from skipscope.history.format import HistoryError, HistoryVersionError
+from skipscope.history.rows import Rows, Steps
 from skipscope.records import FACTS, PARAMETER_SUMS, SUMS, Group, Parameter, Run, SiteMap
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skipscope.gates import Gate, NotMeasurable, warmup
 from skipscope.history import History, Table
-from skipscope.siblings import stages
+from skipscope.rule.gates import Gate, NotMeasurable, warmup
+from skipscope.rule.siblings import stages
 
 
 class Inputs:

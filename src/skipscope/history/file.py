@@ -1,6 +1,6 @@
 """The history file: written block by block while a network trains, read back at any time.
 
-Every append is one block (see `history_format`) and one write, straight to the system.
+Every append is one block (see `history.format`) and one write, straight to the system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.history_format import (
+from skipscope.history.format import (
     block,
     blocks,
     count_blocks,

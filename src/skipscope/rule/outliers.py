@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.records import Site
-from skipscope.siblings import Role, Stage, roles
+from skipscope.rule.siblings import Role, Stage, roles
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from skipscope.chains import chains
 from skipscope.history import History, Table
 from skipscope.measure import PARAMETER_NEEDS, SITE_NEEDS, Floats, Measure
+from skipscope.measure.chains import chains
 from skipscope.records import FACTS, PARAMETER_SUMS, Parameter
 
 Mask = npt.NDArray[np.bool_]
