@@ -47,7 +47,7 @@ format: $(STAMP)  ## format the code and write the generated pages
 	$(BIN)/python docs/generate_rules.py
 
 bench: $(STAMP)  ## what the monitor costs (not a test)
-	$(BIN)/python -m bench
+	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)  ## the documentation, in docs/_build/html
 	$(BIN)/python docs/generate_rules.py

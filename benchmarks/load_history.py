@@ -1,20 +1,35 @@
-"""How long it takes to load a long run: 10,000 captures of 200 sites.
-
-python benchmarks/load_history.py [captures] [sites]
-"""
+"""How long it takes to load a long run: 10,000 captures of 200 sites."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.settings import Settings
+from benchmarks.timing import CLOCKS, interleave, milliseconds
 from skipscope.history import History, HistoryWriter
 from skipscope.records import FACTS, SUMS, Site, SiteMap
+
+AIM = 3.0  #: seconds
+
+
+def run(settings: Settings) -> Iterator[str]:
+    """Writes a run to a temporary directory and loads it again and again."""
+    captures, sites = settings.load_captures, settings.load_sites
+    with tempfile.TemporaryDirectory() as directory:
+        path = _write(Path(directory), captures, sites)
+        arms = {"load": lambda: History.load(path)}
+        seconds = interleave(arms, settings.load_repetitions, warmup=1)["load"]
+        megabytes = path.stat().st_size / 1e6
+    yield f"{captures} captures x {sites} sites x {len(SUMS)} sums, {megabytes:.0f} MB"
+    for clock in CLOCKS:
+        spread = milliseconds(seconds, clock)
+        met = "met" if spread.middle <= 1000 * AIM else "missed"
+        yield f"{clock:4}  History.load {spread.text('.0f')} ms; aim {AIM:.0f} s: {met}"
 
 
 def _site(index: int) -> Site:
@@ -36,22 +51,3 @@ def _write(directory: Path, captures: int, sites: int) -> Path:
         writer.append_facts(facts)
     writer.close()
     return writer.path
-
-
-def main() -> None:
-    """Write a run, load it, print both times."""
-    captures, sites = (int(number) for number in [*sys.argv[1:], "10000", "200"][:2])
-    with tempfile.TemporaryDirectory() as directory:
-        start = time.perf_counter()
-        path = _write(Path(directory), captures, sites)
-        written = time.perf_counter()
-        history = History.load(path)
-        shape = history.sums.shape
-        loaded = time.perf_counter()
-        megabytes = path.stat().st_size / 1e6
-        times = f"write {written - start:.2f} s, load {loaded - written:.2f} s"
-        print(f"{shape} sums, {megabytes:.0f} MB: {times}")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

@@ -232,6 +232,9 @@ class Capture(Passing):
             self._measure_forward(slot, found, s, f)
         result = run()
         self._hook(slot, found, result)
+        if result._is_view() and (result is s or result is f) and slot.why == _NO_BACKWARD:
+            # What reads the viewed tensor itself gets its gradient past the view's node.
+            slot.why = _ON_A_VIEW
         return result
 
     def _measure_forward(self, slot: _Slot, found: Found, s: Tensor, f: Tensor) -> None:

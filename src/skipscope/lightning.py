@@ -256,7 +256,7 @@ def _loss_of(outputs: Any, trainer: Any, pl_module: Any) -> tuple[Any, float]:
     if pl_module.automatic_optimization:
         return loss, float(trainer.accumulate_grad_batches)
     # Here it is the user's own tensor, which may be written to before its number is read.
-    return (loss.detach().clone() if hasattr(loss, "detach") else loss), 1.0
+    return (loss.detach().clone() if isinstance(loss, torch.Tensor) else loss), 1.0
 
 
 def _run_directory(trainer: Any, log_dir: Any, name: str) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skipscope.curves import Curves
-from skipscope.pictures import pictures
 
 if TYPE_CHECKING:
     from skipscope.history import History
@@ -50,14 +49,22 @@ class Loggers:
         ]
         self._curves: Curves | None = None
 
-    def scalars(self, history: History, step: int) -> dict[str, float]:
+    def scalars(
+        self, history: History, step: int, facts: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
         """Write the scalars of the last capture: one call for each logger.
+
+        Args:
+            history: what was recorded.
+            step: the captured step.
+            facts: this step's own "loss" and "lr", which the history may not hold yet.
 
         Returns what was written, the same keys each time; NaN where nothing was measured.
         """
         if self._curves is None:
             self._curves = Curves(history, name=self.name, budget=self.budget)
         values = self._curves.values(history)
+        values.update({f"{self.name}/summary/{fact}": value for fact, value in (facts or {}).items()})
         known = {tag: value for tag, value in values.items() if value is not None}
         every = {tag: float("nan") if value is None else value for tag, value in values.items()}
         self._each(lambda logger: _write_scalars(logger, every, known, step))
@@ -69,6 +76,8 @@ class Loggers:
         self._each(lambda logger: takers.append(_picture_writer(logger)))
         if not any(takers):
             return
+        from skipscope.pictures import pictures  # matplotlib and rich wait until one is drawn
+
         for measure, image in pictures(history, diagnosis).items():
             tag = f"{self.name}/picture/{measure}"
             self._each(partial(_picture, tag=tag, image=image, step=step))

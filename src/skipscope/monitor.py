@@ -292,7 +292,7 @@ class Monitor:
         self.diagnosis = self.diagnose()
         announce(self.diagnosis, self._announced)
         if self.loggers.active:
-            self.loggers.scalars(recorder.history, self.step_count)
+            self.loggers.scalars(recorder.history, self.step_count, recorder.latest())
 
     def summary(self) -> dict[str, float]:
         """Four numbers for checkpoints and early stopping to watch."""

@@ -135,6 +135,12 @@ class Recorder:
         else:
             self.set_fact("loss", float(loss) * factor)
 
+    def latest(self) -> dict[str, float]:
+        """Loss and first learning rate of the latest step, whose row waits for the next one."""
+        values = self._pending[-1].values if self._pending else []
+        named = {"loss": values[_AT["loss"]]} if values else {}
+        return {**named, **({"lr": values[len(FACTS)]} if len(values) > len(FACTS) else {})}
+
     def drop_step(self) -> None:
         """Forgets the latest row: its step did not happen."""
         if self._pending:

@@ -48,6 +48,7 @@ class Tap:
     kind: str
     scale: float | None  #: s = scale * x; None where no scalar does it
     forward: Numbers
+    nested: bool = False
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Walk:
         rows: Literal["token", "sample"] = "token",
         kind: str = "identity",
         scale: float | None = 1.0,
+        nested: bool = False,
     ) -> None:
         short, branch = (
             torch.broadcast_to(t if c == 1 else t * c, y.shape).to(y.dtype)
@@ -94,7 +96,7 @@ class Walk:
         )
         x64, s64, f64 = copies
         forward = forward_numbers(x64, s64 * factors[0], f64 * factors[1], rows, kind)
-        self.taps.append(Tap(module, x, short, branch, y, rows, kind, scale, forward))
+        self.taps.append(Tap(module, x, short, branch, y, rows, kind, scale, forward, nested))
 
 
 def norm(t: Tensor) -> float:
@@ -146,7 +148,7 @@ def median_ratio(s: Tensor, f: Tensor) -> float | None:
     held = (lengths[0] > 0) & (lengths[1] > 0)
     ratios = sorted((lengths[0][held] / lengths[1][held]).tolist())
     if not ratios:
-        return None
+        return None if all(bool(t.isfinite().all()) for t in (s, f)) else math.nan
     half = len(ratios) // 2
     return ratios[half] if len(ratios) % 2 else (ratios[half - 1] + ratios[half]) / 2
 
@@ -162,19 +164,29 @@ def influence(x: Tensor, y: Tensor, rows: str) -> float | None:
     return float(apart.square().sum() / 2 / len(a))
 
 
-def backward_numbers(tap: Tap, loss: Tensor) -> Numbers:
-    """Every backward measure, by `autograd.grad` on the walk's graph."""
+def backward_numbers(taps: Sequence[Tap], loss: Tensor) -> list[Numbers]:
+    """Every backward measure of every tap, by `autograd.grad` on the walk's graph."""
+    ends = gradients(loss, [t for tap in taps for t in (tap.y, tap.x)])
+    return [_backward(*given) for given in zip(taps, ends[::2], ends[1::2])]
+
+
+def gradients(loss: Tensor, tensors: Sequence[Tensor]) -> list[Tensor | None]:
+    """The gradient at each tensor; None where none arrives."""
+    held = [t for t in tensors if t.requires_grad]
+    found = torch.autograd.grad(loss, held, retain_graph=True, allow_unused=True) if held else ()
+    by_id = {id(t): g for t, g in zip(held, found)}
+    return [by_id.get(id(t)) for t in tensors]
+
+
+def _backward(tap: Tap, gy: Tensor | None, gx: Tensor | None) -> Numbers:
     numbers: Numbers = dict.fromkeys(BACKWARD)
-    gy = _grad(loss, tap.y, None)
     if gy is None:
         return numbers
     numbers["grad_sum_norm"] = norm(gy)
-    gx = _grad(loss, tap.x, None)
     if gx is None:
         return numbers
-    parts = [_grad(t, tap.x, gy) for t in (tap.short, tap.branch)]
-    gi, gb = (torch.zeros_like(gx) if part is None else part for part in parts)
-    gi, gb, gx, gy = (t.detach().double() for t in (gi, gb, gx, gy))
+    parts = [_part(t, tap.x, gy) for t in (tap.short, tap.branch)]
+    gi, gb, gx, gy = (t.detach().double() for t in (*parts, gx, gy))
     numbers |= {
         "grad_input_norm": norm(gx),
         "gradient_gain": quotient(norm(gx), norm(gy)),
@@ -189,13 +201,12 @@ def backward_numbers(tap: Tap, loss: Tensor) -> Numbers:
     return numbers
 
 
-def _grad(output: Tensor, source: Tensor, seed: Tensor | None) -> Tensor | None:
-    if not (output.requires_grad and source.requires_grad):
-        return None
-    (gradient,) = torch.autograd.grad(
-        output, source, seed, retain_graph=True, allow_unused=True, materialize_grads=False
-    )
-    return gradient
+def _part(output: Tensor, x: Tensor, gy: Tensor) -> Tensor:
+    """What flows from `output` to x when gy arrives; 0 where nothing does."""
+    if not output.requires_grad:
+        return torch.zeros_like(x)
+    (part,) = torch.autograd.grad(output, x, gy, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(x) if part is None else part
 
 
 # ---------------------------------------------------------------------- one step, twice
@@ -241,6 +252,7 @@ def run(case: Case, seed: int = 0) -> Outcome:
     torch.manual_seed(seed + 1)
     with autocast(case):
         loss = case.loss(case.walk(other, walk, *copied(args)))
+    walk.taps.sort(key=lambda tap: tap.nested)  # the registry counts the block level first
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=case.lr)
     monitor = Monitor(model, optimizer, preset="debug", on_error="raise")
     before = {name: p.detach().double().clone() for name, p in model.named_parameters()}
@@ -250,14 +262,19 @@ def run(case: Case, seed: int = 0) -> Outcome:
             own = case.loss(case.call(model, *args))
         own.backward()
         optimizer.step()
-    assert torch.equal(own, loss), "the walk is not the model"
+    assert torch.allclose(own, loss, rtol=1e-6, equal_nan=True), "the walk is not the model"
     return Outcome(
         monitor.history,
         walk,
         loss,
-        [{**tap.forward, **backward_numbers(tap, loss)} for tap in walk.taps],
+        expected_numbers(walk, loss),
         parameter_numbers(model, other, before, loss),
     )
+
+
+def expected_numbers(walk: Walk, loss: Tensor) -> list[Numbers]:
+    backward = backward_numbers(walk.taps, loss)
+    return [{**tap.forward, **numbers} for tap, numbers in zip(walk.taps, backward)]
 
 
 def copied(args: Sequence[Any]) -> list[Any]:
@@ -273,10 +290,9 @@ def parameter_numbers(
 ) -> dict[str, Numbers]:
     """Weights, gradients of the walk, and the real difference of the weights."""
     numbers: dict[str, Numbers] = {}
-    walked = dict(other.named_parameters())
-    for name, p in model.named_parameters():
+    arrived = gradients(loss, list(other.parameters()))
+    for (name, p), gradient in zip(model.named_parameters(), arrived):
         w = before[name]
-        gradient = _grad(loss, walked[name], None)
         moved = norm(p.detach().double() - w)
         floor = 0.1 * math.sqrt(w.numel() / math.prod(w.shape[1:]))
         held = p.requires_grad  # else it is in no optimizer
@@ -311,7 +327,7 @@ def errors(outcome: Outcome, step: int = -1) -> dict[tuple[str, str], float]:
     assert len(sites) == len(outcome.walk.taps), f"found\n{history.sites}"
     for site, tap in zip(sites, outcome.walk.taps):
         assert tap.module is None or site.module == tap.module, f"{site.module} is not {tap.module}"
-        assert site.kind == tap.kind, site
+        assert (site.kind, site.nested) == (tap.kind, tap.nested), site
     found: dict[tuple[str, str], float] = {}
     for name in (*FORWARD, *BACKWARD):
         table = history.table(name)

@@ -69,6 +69,8 @@ def test_bit_identical(tmp_path: Path, body: str, case: str, preset: Any) -> Non
     steps = len(callback.history.facts)
     assert steps == trainer_steps(case)
     assert captured == steps if preset == "debug" else 5 < captured < steps
+    skipped = callback.history.fact("skipped").sum()
+    assert 0 < skipped < steps if "16-mixed" in case or "None" in case else skipped == 0
 
 
 def trainer_steps(case: str) -> int:

@@ -1,27 +1,29 @@
 """Every measure by name.
 
-A new one is a function in one of these files; a new family is a file and a line below.
+A new one is a function in one of these files, or a file of its own and one line below.
 """
 
 from __future__ import annotations
 
 from difflib import get_close_matches
+from importlib import import_module
 
 from skipscope.history import History, Table, register_tables
 from skipscope.measure import collect
 from skipscope.measure.tabulate import compute
-from skipscope.measures import backward, depth, forward, levels, parameters, steps
 
 __all__ = ["MEASURES", "table"]
 
-MEASURES = collect(
-    forward,  # branch against shortcut: r, cosine, growth
-    levels,  # RMS, mean, spread and maxima of the operands
-    backward,  # gradients at a site and their split
-    depth,  # one number for a whole stream or stage
-    parameters,  # weights, gradients and updates: of a parameter, a block, a branch
-    steps,  # facts of a step: loss, learning rate, time
+_FILES = (
+    "forward",  # branch against shortcut: r, cosine, growth
+    "levels",  # RMS, mean, spread and maxima of the operands
+    "backward",  # gradients at a site and their split
+    "depth",  # one number for a whole stream or stage
+    "parameters",  # weights, gradients and updates: of a parameter, a block, a branch
+    "steps",  # facts of a step: loss, learning rate, time
 )
+#: Name to measure.
+MEASURES = collect(*(import_module(f"{__name__}.{file}") for file in _FILES))
 
 
 def table(history: History, name: str) -> Table:

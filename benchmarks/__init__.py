@@ -1,0 +1,1 @@
+"""What skipscope costs: `python -m benchmarks` (see README.md; results in RESULTS.md)."""

@@ -1,0 +1,145 @@
+"""Host milliseconds per site, and where in the monitor a captured step spends them.
+
+Functions of skipscope are wrapped here, in the benchmark's process, by a clock that counts each
+one's own time only: what a wrapped function inside takes is taken off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any
+
+from benchmarks.arms import monitor_for
+from benchmarks.nets import gpt_training
+from benchmarks.settings import Settings
+from benchmarks.timing import Spread, timed
+
+#: What a captured step consists of, and the functions that do it.
+PARTS: tuple[tuple[str, str, str], ...] = (
+    ("finding", "skipscope.find.discover", "Discovery.addition"),
+    ("finding", "skipscope.find.discover", "Discovery.fused"),
+    ("completing the graph", "skipscope.find.discover", "Discovery.call"),
+    ("following modules", "skipscope.find.places", "Places._before"),
+    ("following modules", "skipscope.find.places", "Places._after"),
+    ("forward sums", "skipscope.capture", "Capture._measure_forward"),
+    ("hanging gradient hooks", "skipscope.capture", "Capture._hook"),
+    ("gradient hooks", "skipscope.capture", "_Slot.at_sum"),
+    ("gradient hooks", "skipscope.capture", "_Slot.at_share"),
+    ("gradient hooks", "skipscope.capture", "_Slot.at_input"),
+    ("updates", "skipscope.updates", "Updates._pre"),
+    ("updates", "skipscope.updates", "Updates._post"),
+    ("transfer", "skipscope.capture", "Capture.collect"),
+    ("transfer", "skipscope.updates", "Updates.collect"),
+    ("transfer", "skipscope.transfer", "Transfer.move"),
+    ("recording", "skipscope.recorder", "Recorder.record_capture"),
+    ("recording", "skipscope.recorder", "Recorder.describe_parameters"),
+    ("recording", "skipscope.recorder", "Recorder.tell"),
+    ("recording", "skipscope.recorder", "Recorder.flush"),
+    ("diagnosis", "skipscope.monitor", "Monitor._judge"),
+    ("starting the step", "skipscope.monitor", "Monitor._begin"),
+    ("ending the step", "skipscope.monitor", "Monitor._end"),
+    ("(the model's own additions)", "skipscope.capture", "_Once.__call__"),
+)
+#: Not the monitor's: the operation itself, run from inside.
+_NOT_OURS = "(the model's own additions)"
+
+
+class Clock:
+    """Own time of each part; parts may lie within parts."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, float] = defaultdict(float)
+        self._inner: list[float] = [0.0]
+
+    def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with its own time counted."""
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._inner.append(0.0)
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                took = time.perf_counter() - start
+                self.own[part] += took - self._inner.pop()
+                self._inner[-1] += took
+
+        return run
+
+
+@contextmanager
+def clocked() -> Iterator[Clock]:
+    """Wraps all `PARTS` while it is open."""
+    clock = Clock()
+    with ExitStack() as stack:
+        for part, module, path in PARTS:
+            owner: Any = importlib.import_module(module)
+            *way, name = path.split(".")
+            for attribute in way:
+                owner = getattr(owner, attribute)
+            function = owner.__dict__[name]
+            setattr(owner, name, clock.wrap(part, function))
+            stack.callback(setattr, owner, name, function)
+        yield clock
+
+
+def run(settings: Settings) -> Iterator[str]:
+    """Captured steps of the GPT with the clock on; the medians of each part over steps."""
+    training = gpt_training(settings.depth, settings.width, settings.batch, settings.tokens)
+    monitor = monitor_for(training, preset="debug")
+    parts: dict[str, list[float]] = defaultdict(list)
+    extra: list[float] = []
+    for step in range(2 + 3 * settings.repetitions):
+        plain = timed(training.step)
+        with clocked() as clock:
+            watched = timed(lambda: _captured(monitor, training.step))
+        if step < 2:
+            continue
+        extra.append(1000 * (watched.wall - plain.wall))
+        for part in dict.fromkeys(part for part, *_ in PARTS):
+            parts[part].append(1000 * clock.own[part])
+    sites = len(monitor.history.sites.sites)
+    own = {part: Spread.of(values) for part, values in parts.items()}
+    total = sum(spread.middle for part, spread in own.items() if part != _NOT_OURS)
+    yield f"{sites} sites; medians of {3 * settings.repetitions} captured steps, on the wall clock"
+    yield f"the monitor's own time: {total:.1f} ms a captured step, {total / sites:.2f} ms per site"
+    above = Spread.of(extra)
+    yield (
+        f"captured step above plain step: {above.text('.1f')} ms, {above.middle / sites:.2f} ms "
+        "per site (with the function mode's own dispatch and crowded caches)"
+    )
+    for part, spread in sorted(own.items(), key=lambda item: -item[1].middle):
+        yield f"    {part:28} {spread.text('.2f')} ms"
+    yield from _full_window(monitor)
+
+
+def _captured(monitor: Any, step: Callable[[], None]) -> None:
+    with monitor.step():
+        step()
+
+
+def _full_window(monitor: Any) -> Iterator[str]:
+    """A diagnosis looks at a window of captures; how long it takes once that is full."""
+    history = monitor.history
+    sums, have, why = history.sums[-1], history.have[-1], history.why[-1]
+    updates, update_have, facts = history.updates[-1], history.update_have[-1], history.facts[-1]
+    start = monitor.step_count
+    for step in range(start, start + 400):
+        history.append_capture(step, sums, have, why)
+        history.append_updates(step, updates, update_have)
+        rows = facts.repeat(50).reshape(-1, 50).T.copy()
+        rows[:, 0] = range(50 * step, 50 * step + 50)
+        history.append_facts(rows)
+
+    def diagnose() -> None:
+        history.append_facts(facts)  # so that no table is remembered
+        monitor.diagnose()
+
+    took = Spread.of([timed(diagnose).wall for _ in range(9)])
+    yield f"a diagnosis over a full window: {took.text('.1f', 1e3)} ms (it runs at each capture)"
