@@ -34,13 +34,20 @@ _PACKAGE = str(Path(skipscope.__file__).parent)
 def counted(package: str = _PACKAGE) -> Iterator[Counter[str]]:
     """Counts calls from code of `package` while it is open."""
     counts: Counter[str] = Counter()
+    running: set[str] = set()  # a function mode calls the same function once more, from our code
 
     def watch(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
+            if name in running:
+                return function(*args, **kwargs)
             if sys._getframe(1).f_code.co_filename.startswith(package):
                 counts[name] += 1
-            return function(*args, **kwargs)
+            running.add(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                running.discard(name)
 
         return run
 

@@ -7,6 +7,8 @@ Capture is a visitor that looks; an intervention is one that returns another sum
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -54,11 +56,31 @@ _FUSED = {
     torch.lerp,
     Tensor.lerp,
     Tensor.lerp_,
+    torch.addr,
+    Tensor.addr,
+    Tensor.addr_,
+    torch.index_add,
+    Tensor.index_add,
+    Tensor.index_add_,
+    torch.scatter_add,
+    Tensor.scatter_add,
+    Tensor.scatter_add_,
+    torch.scatter_reduce,
+    Tensor.scatter_reduce,
+    Tensor.scatter_reduce_,
 }
 _STACK = {torch.stack}
 _REDUCE = {torch.sum, Tensor.sum, torch.mean, Tensor.mean}
 _CONCATENATE = {torch.cat, torch.concat, torch.concatenate}
 _FOREACH_ADD = {torch._foreach_add, torch._foreach_add_}
+#: As `warnings.filters` keeps it: action, message, category, module, line.
+_GLOBAL_HOOKS = (
+    "ignore",
+    re.compile("Using `torch.compile.module.` when there are global hooks on modules"),
+    UserWarning,
+    None,
+    0,
+)
 _BACKWARD = {Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
 
@@ -74,6 +96,10 @@ class Addition:
 
 class Visitor(Protocol):
     """What an interceptor tells about a forward."""
+
+    def is_idle(self) -> bool:
+        """Whether nothing is of interest now, as while an optimizer steps."""
+        ...
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """An addition; `run()` performs it. What is returned becomes the result."""
@@ -109,6 +135,8 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._visitor.is_idle():
+            return func(*args, **kwargs)
         if func in _BACKWARD:
             self._visitor.before_backward(_roots(args, kwargs))
             return func(*args, **kwargs)
@@ -121,7 +149,7 @@ class Additions(TorchFunctionMode):
         # Kept until the next call only: `torch.stack([x, f]).sum(0)` sums at once.
         stacked = func in _STACK and isinstance(result, Tensor)
         self._stacked = (result, _list_of(args, kwargs)) if stacked else None
-        self._visitor.call(getattr(func, "__name__", ""), (*args, *kwargs.values()), result)
+        self._visitor.call(_name_of(func), (*args, *kwargs.values()), result)
         return result
 
     def _notice(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -139,6 +167,12 @@ class Additions(TorchFunctionMode):
                 self._visitor.fused("stack-sum", operands)
 
 
+def _name_of(func: Any) -> str:
+    """A function's name; for the getter of an attribute (`x.data`) that of the attribute."""
+    name = getattr(func, "__name__", "")
+    return getattr(getattr(func, "__self__", None), "__name__", name) if name == "__get__" else name
+
+
 def _roots(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """What a backward starts from: `loss.backward()`, `autograd.grad(outputs, inputs)`."""
     first = args[0] if args else kwargs.get("tensors", kwargs.get("outputs"))
@@ -150,7 +184,8 @@ class EagerStance:
     """Lets compiled code run eagerly, where an interceptor sees it, as long as one is open.
 
     Several monitors of one process may overlap without being nested, so the stance that was found
-    is put back by whoever closes last.
+    is put back by whoever closes last. Meanwhile a compiled module does not warn of global forward
+    hooks: they are ours, gone when it runs compiled again, and a warning may be an error to a user.
 
     >>> first, second = EagerStance(), EagerStance()
     >>> with first:
@@ -166,6 +201,8 @@ class EagerStance:
     def __enter__(self) -> EagerStance:
         if not EagerStance.count:
             EagerStance._found = torch.compiler.set_stance("force_eager")
+            # Not by filterwarnings(), which would let every warning be shown once more.
+            warnings.filters.insert(0, _GLOBAL_HOOKS)  # type: ignore[attr-defined]
         EagerStance.count += 1
         return self
 
@@ -174,6 +211,8 @@ class EagerStance:
         if not EagerStance.count:
             EagerStance._found.__exit__(None, None, None)
             EagerStance._found = None
+            if _GLOBAL_HOOKS in warnings.filters:
+                warnings.filters.remove(_GLOBAL_HOOKS)  # type: ignore[attr-defined]
 
 
 def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -204,6 +243,10 @@ def _may_be_data(tensor: Tensor) -> bool:
 
 class Passing:
     """A visitor that lets everything pass; the base of those that look at some of it."""
+
+    def is_idle(self) -> bool:
+        """Never."""
+        return False
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Lets it run."""

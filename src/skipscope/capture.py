@@ -85,17 +85,19 @@ class _Slot:
         self.sum_handle: RemovableHandle | None = None
         self._gy: Tensor | None = None
         self._shares: dict[str, Tensor] = {}
+        self.awaits_input = False  #: whether a hook stands at x, where g_y is reduced with the rest
         self.splits = True  #: whether the shares of shortcut and branch can be told apart
         self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
 
     def remove(self) -> None:
-        """Takes every hook off and lets go of gradients."""
+        """Takes every hook off and lets go of gradients and sums."""
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
         if self.sum_handle is not None:
             self.sum_handle.remove()
         self.sum_handle = None
+        self.forward = self.backward = None
         self.release()
 
     def release(self) -> None:
@@ -110,10 +112,7 @@ class _Slot:
         self.release()  # of several backwards the last one counts
         self.have &= ~(HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT)
         self._gy = gradient.detach()
-        self.backward = as_vector(
-            (dot(self._gy, self._gy), *[float("nan")] * (len(SUMS) - FORWARD - 1)),
-            gradient.device,
-        )
+        self.backward = None if self.awaits_input else self._without_input()
         self.have |= HAVE_GRAD
 
     def at_share(self, part: str, places: list[int], shares: tuple[Tensor | None, ...]) -> None:
@@ -145,8 +144,17 @@ class _Slot:
             return True
         return False
 
+    def _without_input(self) -> Tensor | None:
+        """The backward part as far as it is known before x: g_y alone."""
+        if self._gy is None:
+            return None
+        unknown = [float("nan")] * (len(SUMS) - FORWARD - 1)
+        return as_vector((dot(self._gy, self._gy), *unknown), self._gy.device)
+
     def vectors(self) -> tuple[Tensor, Tensor]:
         """Both parts; NaN where nothing was measured."""
+        if self.backward is None:
+            self.backward = self._without_input()  # the backward never reached x
         nothing = torch.full((len(SUMS),), float("nan"))
         forward = self.forward if self.forward is not None else nothing[:FORWARD]
         backward = self.backward if self.backward is not None else nothing[FORWARD:]
@@ -195,9 +203,17 @@ class Capture(Passing):
         self._attached.close()
         for slot in self._all_slots:
             slot.remove()
-        self._discovery.close()
+        self.loss = self.scale = None
+        try:
+            self._discovery.close()
+        except Exception as error:
+            self._guard.fail(error, "the end of a capture")
 
     # ------------------------------------------------------------------ forward
+    def is_idle(self) -> bool:
+        """Outside of modules and of autograd nothing is found: an optimizer steps, most likely."""
+        return not (torch.is_grad_enabled() or self._discovery.places.running)
+
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Measured where it is residual and watched."""
         return self._discovery.addition(addition, run)
@@ -267,6 +283,7 @@ class Capture(Passing):
         if source is None:
             slot.why = _NO_INPUT_GRADIENT
             return
+        slot.awaits_input = True
         if not found.parallel:
             for node in self._discovery.shortcut_consumers(found):
                 self._hook_share(slot, "shortcut", node, found.relation.source)
@@ -348,6 +365,9 @@ class _Guarded:
         self._visitor = visitor
         self._guard = guard
 
+    def is_idle(self) -> bool:
+        return self._guard.broken or self._visitor.is_idle()
+
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         if self._guard.broken:
             return run()
@@ -357,8 +377,10 @@ class _Guarded:
         except Exception as error:
             if once.error is error:
                 raise
-            self._guard.fail(error, "the capture of an addition")
-            return once()
+            ours = error
+        result = once()  # where this raises, the model's own operation was at fault
+        self._guard.fail(ours, "the capture of an addition")
+        return result
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
         self._guard.call("finding", self._visitor.fused, what, operands)

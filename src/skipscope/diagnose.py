@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from skipscope.history import History
-from skipscope.records import Diagnosis, Finding, Passed, Severity, SiteMap, Skipped
+from skipscope.records import Diagnosis, Finding, Passed, Severity, Site, SiteMap, Skipped
 from skipscope.rule import Hit, Inputs, NotMeasurable, Rule, near
 from skipscope.rules import RULES
 
@@ -113,11 +113,16 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
     """Tell for each finding from which root it follows.
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
-    that site in its stream, or concern a whole stream; one about a whole stream explains those of
-    `explains_overall` that do too. Nothing that ended before the root began follows from it.
+    that site in its stream, or concern a whole stream, and those of `explains_here` at the same
+    sites; one about a whole stream explains those of `explains_overall` that do too, and one of a
+    `whole_stream` rule those of `explains` anywhere. Nothing that ended before the root began
+    follows from it.
     """
     by_code = {rule.code: rule for rule in rules}
-    spots = [_spots(finding, sites) for finding in findings]
+    spots = [
+        frozenset() if by_code[finding.code].whole_stream else _spots(finding, sites)
+        for finding in findings
+    ]
     parents: dict[int, int] = {}
     order = sorted(range(len(findings)), key=lambda i: (not spots[i], findings[i].first_step, i))
     for child in range(len(findings)):
@@ -151,7 +156,11 @@ def _explains(
     if findings[parent].first_step > findings[child].last_step:
         return False
     if not spots[parent]:
-        return findings[child].code in rule.explains_overall and not spots[child]
+        everywhere = rule.explains if rule.whole_stream and spots[child] else ()
+        overall = rule.explains_overall if not spots[child] else ()
+        return findings[child].code in (*everywhere, *overall)
+    if findings[child].code in rule.explains_here:
+        return bool(spots[child]) and spots[child] <= spots[parent]
     if findings[child].code not in rule.explains:
         return False
     return not spots[child] or all(
@@ -164,10 +173,21 @@ def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
     """Stream and depth of the sites that a finding names; none: a whole stream or model."""
     return frozenset(
         (site.stream, site.depth)
-        for site in sites.sites
         for place in finding.where
-        if place in (site.name, site.module) or place in site.parameters
+        for site in sites.sites
+        if _is_at(place, site)
     )
+
+
+def _is_at(place: str, site: Site) -> bool:
+    """Whether a place is a site's own, or a part of its block or branch."""
+    if place in (site.name, site.module) or place in site.parameters:
+        return True
+    inside = f"{place}."
+    if place == "model" or site.module.startswith(inside):
+        return False  # a path that holds whole blocks stands for the stream
+    below = bool(site.module) and place.startswith(f"{site.module}.")
+    return below or any(name.startswith(inside) for name in site.parameters)
 
 
 def _is_new(finding: Finding, previous: Diagnosis) -> bool:

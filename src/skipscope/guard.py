@@ -24,14 +24,14 @@ class Guard:
         """Notes an error; raises it again with `on_error="raise"`."""
         if self.on_error == "raise":
             raise error
-        if not self.broken:
+        first, self.broken = not self.broken, True
+        if first:
             logger.error(
                 "skipscope stopped measuring after an error of its own in %s; the training goes on "
                 "unchanged. Please report this traceback at the project's issue tracker.",
                 where,
                 exc_info=error,
             )
-        self.broken = True
 
     def call(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
         """Runs a piece of the monitor; None after an error, or when one happened before."""

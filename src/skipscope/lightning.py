@@ -8,7 +8,6 @@ installed, so that either Trainer takes it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +23,22 @@ if TYPE_CHECKING:
     from skipscope.history import History
     from skipscope.records import Diagnosis
 
-    _BASES: tuple[type, ...] = (object,)
-else:
-    _BASES = tuple(
-        importlib.import_module(name).Callback
-        for name in ("lightning.pytorch", "pytorch_lightning")
-        if importlib.util.find_spec(name.partition(".")[0]) is not None
-    )
-
 _log = logging.getLogger("skipscope")
+
+
+def _callback_of(package: str) -> type | None:
+    """The `Callback` of a Lightning package; None where it is not installed."""
+    try:
+        callback: type = importlib.import_module(package).Callback
+    except ModuleNotFoundError as error:  # absent, or some other folder of that name
+        if f"{package}.".startswith(f"{error.name}."):
+            return None
+        raise
+    return callback
+
+
+_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+_BASES: Any = tuple(filter(None, map(_callback_of, _PACKAGES))) or (object,)
 
 
 class _CallbackBase(*_BASES):  # type: ignore[misc]
@@ -98,6 +104,7 @@ class ResidualMonitor(_CallbackBase):
         self.monitor: Monitor | None = None
         self._state: dict[str, Any] = {}
         self._steps_in_epoch = 0
+        self._summary: dict[str, float] = {}
 
     @property
     def state_key(self) -> str:
@@ -142,7 +149,7 @@ class ResidualMonitor(_CallbackBase):
             options = replace(options, dirpath=None)
         elif options.dirpath is None:
             options = replace(options, dirpath=_run_directory(trainer, directory, options.name))
-        self._steps_in_epoch = 0
+        self._steps_in_epoch, self._summary = 0, {}
         self.monitor = Monitor.from_options(pl_module, options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -156,6 +163,7 @@ class ResidualMonitor(_CallbackBase):
         monitor.show = lambda text: _show(trainer, text)
         if self._state:
             monitor.load_state_dict(self._state)
+            self._offer(trainer, self._state.get("summary") or {})
 
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
@@ -182,20 +190,24 @@ class ResidualMonitor(_CallbackBase):
             return
         self._steps_in_epoch += 1
         if monitor.end_step(*_loss_of(outputs, trainer, pl_module)):
-            numbers = monitor.summary()  # EarlyStopping wants tensors
-            trainer.callback_metrics.update({k: torch.tensor(v) for k, v in numbers.items()})
+            self._offer(trainer, monitor.summary())
+
+    def _offer(self, trainer: Any, summary: dict[str, float]) -> None:
+        """For checkpoints and early stopping; these want tensors, and a resume may ask at once."""
+        self._summary = summary
+        trainer.callback_metrics.update({k: torch.tensor(v) for k, v in summary.items()})
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports, unless no step was taken: a resume can end its old epoch once more."""
-        self._abandon()
-        if self.monitor is not None and self._steps_in_epoch:
+        if self.monitor is not None:
+            self.monitor.epoch_end(report=self._steps_in_epoch > 0)
             self._steps_in_epoch = 0
-            self.monitor.epoch_end()
 
     # Whatever interrupts an epoch must not leave anything attached.
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Takes off what a skipped batch left."""
-        self._abandon()
+        """Takes off what a skipped batch left, and stops the clock of the steps."""
+        if self.monitor is not None:
+            self.monitor.pause()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Takes everything off and closes the file."""
@@ -209,16 +221,15 @@ class ResidualMonitor(_CallbackBase):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Takes off what may be left."""
-        self._abandon()
-
-    def _abandon(self) -> None:
         if self.monitor is not None:
             self.monitor.abandon_step()
 
     # ------------------------------------------------------------------ checkpoints and copies
     def state_dict(self) -> dict[str, Any]:
         """Plain and small: the history lives in its files."""
-        return self.monitor.state_dict() if self.monitor is not None else {}
+        if self.monitor is None:
+            return {}
+        return {**self.monitor.state_dict(), "summary": dict(self._summary)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remembers where a resumed run stood; the run itself begins later."""
@@ -226,11 +237,8 @@ class ResidualMonitor(_CallbackBase):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the running monitor, and without what the Trainer hangs on its callbacks."""
-        state = dict(self.__dict__)
-        state.update(monitor=None)
-        for bound in ("log", "log_dict"):
-            state.pop(bound, None)
-        return state
+        kept = {key: value for key, value in vars(self).items() if key not in ("log", "log_dict")}
+        return {**kept, "monitor": None}
 
 
 _ARGUMENTS = frozenset(Options.__dataclass_fields__)

@@ -64,7 +64,8 @@ class Loggers:
         if self._curves is None:
             self._curves = Curves(history, name=self.name, budget=self.budget)
         values = self._curves.values(history)
-        values.update({f"{self.name}/summary/{fact}": value for fact, value in (facts or {}).items()})
+        for fact, value in (facts or {}).items():
+            values[f"{self.name}/summary/{fact}"] = value
         known = {tag: value for tag, value in values.items() if value is not None}
         every = {tag: float("nan") if value is None else value for tag, value in values.items()}
         self._each(lambda logger: _write_scalars(logger, every, known, step))

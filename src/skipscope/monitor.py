@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -141,11 +141,12 @@ class Monitor:
             factor: what the loss is multiplied with, on the host.
         """
         where = "the end of a step"
-        captured = self.in_step and bool(self._guard.call(where, self._end, loss, factor))
-        self._detach()
-        self.in_step = False
-        self.step_count += 1
-        return captured
+        try:
+            return self.in_step and bool(self._guard.call(where, self._end, loss, factor))
+        finally:
+            self._detach()
+            self.in_step = False
+            self.step_count += 1
 
     def abandon_step(self) -> None:
         """Takes off what a step that never ended left attached."""
@@ -155,6 +156,11 @@ class Monitor:
             self._started = None
             if self._recorder is not None:
                 self._recorder.drop_step()
+
+    def pause(self) -> None:
+        """What follows until the next step (a validation) is no part of a step's time."""
+        self.abandon_step()
+        self._started = None
 
     def gradients_ready(
         self, optimizer: Optimizer | None = None, scale: Tensor | float | None = None
@@ -309,10 +315,11 @@ class Monitor:
         """What a notebook shows."""
         return self.report("markdown")
 
-    def epoch_end(self) -> None:
+    def epoch_end(self, *, report: bool = True) -> None:
         """Ends an epoch: reports as the options say, and learns the epoch's length."""
         self.abandon_step()
-        self._guard.call("the end of an epoch", self._epoch_end)
+        if report:
+            self._guard.call("the end of an epoch", self._epoch_end)
         self._schedule.epoch_ended(self.step_count)
         self.epoch += 1
 
@@ -320,10 +327,11 @@ class Monitor:
         self.flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
             diagnosis = self.diagnose()
+            writes = self._ready_recorder().writes  # else it has said so
             publish(
                 self.history,
                 diagnosis,
-                self.options,
+                self.options if writes else replace(self.options, dirpath=None),
                 loggers=self.loggers,
                 show=self.show,
                 step=max(0, self.step_count - 1),

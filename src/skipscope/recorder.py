@@ -61,6 +61,11 @@ class Recorder:
                 self._stop_writing(error)
         self.tell("set_run", run)
 
+    @property
+    def writes(self) -> bool:
+        """Whether there is a directory, and it takes what is written."""
+        return self._writer is not None
+
     def tell(self, method: str, *args: Any) -> None:
         """Calls the same method of the history in memory and of the file."""
         getattr(self.history, method)(*args)

@@ -8,7 +8,7 @@ autograd, no autocast (which leaves float64 alone).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from skipscope.records import SUMS
 
-#: Elements converted to the wide dtype at once: on a CPU what stays in its cache (measured: 4 times
-#: faster than 2**20), on an accelerator what keeps the number of kernels small.
-CPU_CHUNK, DEVICE_CHUNK = 1 << 16, 1 << 22
+#: Elements converted to the wide dtype at once. On a CPU so few that they stay near its cores, in
+#: so few pieces that threads seldom wait for each other (with every operation, which is slow where
+#: other processes compute too); on an accelerator what keeps the number of kernels small.
+CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 22
 #: The first fields of `records.SUMS` come from the forward, the others from the backward.
 FORWARD = [field.name for field in SUMS].index("gy")
 
@@ -77,15 +78,16 @@ def forward_sums(
     length = s.shape[-1] if rows == "token" else s[0].numel()
     operands = [s, f] if x is None or x.shape != s.shape else [s, f, x]
     by_row = [_RowSums(parts, factors, s, rows) for parts in _chunks(operands, length)]
-    ss, ff, yy = (_joined(by_row, name) for name in ("ss", "ff", "yy"))
-    low_s, low_f, low_y = (torch.stack([p.low[i] for p in by_row]).amin() for i in range(3))
-    high_s, high_f, high_y = (torch.stack([p.high[i] for p in by_row]).amax() for i in range(3))
-    sum_s, sum_f = (torch.stack([getattr(p, name) for p in by_row]).sum() for name in ("s", "f"))
+    squares = torch.cat([part.squares for part in by_row], dim=1)
+    low = torch.stack([part.low for part in by_row]).amin(0)
+    high = torch.stack([part.high for part in by_row]).amax(0)
+    sum_s, sum_f = torch.stack([part.sums for part in by_row]).sum(0).unbind()
     channel = torch.stack([part.channel for part in by_row]).sum(0)
-    total_ss, total_ff, total_yy = ss.sum(), ff.sum(), yy.sum()
+    ss, ff, yy = squares.unbind()
+    total_ss, total_ff, total_yy = squares.sum(1).unbind()
     samples = s.shape[0]
-    sample_ss, sample_ff = (v.reshape(samples, -1).sum(1) for v in (ss, ff))
-    max_s = torch.maximum(-low_s, high_s)
+    zero_s, zero_f = (squares[:2].reshape(2, samples, -1).sum(2) == 0).sum(1).unbind()
+    max_s, max_f, max_y = torch.maximum(-low, high).unbind()
     numbers = (
         s.numel(),
         sum_s,
@@ -95,14 +97,14 @@ def forward_sums(
         (total_yy - total_ss - total_ff) / 2,
         total_yy,
         max_s,
-        torch.maximum(-low_f, high_f),
-        torch.maximum(-low_y, high_y),
-        low_f,
+        max_f,
+        max_y,
+        low[1],
         *((s.numel(), sum_s, total_ss, max_s) if x is None else _plain_sums(x)),
         ss.numel(),
         samples,
-        (sample_ss == 0).sum(),
-        (sample_ff == 0).sum(),
+        zero_s,
+        zero_f,
         _influence(ss, ff, yy) if x is None else _influence_of(by_row, yy),
         (channel / (s.numel() // channel.numel())).square().mean(),
         _median_ratio(ss, ff),
@@ -122,37 +124,64 @@ def gradient_sums(gx: Tensor, gy: Tensor, gi: Tensor | None, gb: Tensor | None) 
     Shape:
         A vector of 6 numbers: gy, gx, gi, gb, gib, gxy; gxy is NaN where shapes differ.
     """
-    numbers = (
-        dot(gy, gy),
-        dot(gx, gx),
-        dot(gi, gi) if gi is not None else 0.0,
-        dot(gb, gb) if gb is not None else 0.0,
-        dot(gi, gb) if gi is not None and gb is not None else 0.0,
-        dot(gx, gy) if gx.shape == gy.shape else float("nan"),
-    )
+    products: dict[str, tuple[Tensor | None, Tensor | None]] = {
+        "gx": (gx, gx),
+        "gi": (gi, gi),
+        "gb": (gb, gb),
+        "gib": (gi, gb),
+    }
+    known: dict[str, Tensor | float] = {"gxy": float("nan")}
+    if gx.shape == gy.shape:
+        products |= {"gy": (gy, gy), "gxy": (gx, gy)}
+    else:
+        known["gy"] = square_sum(gy)
+    pairs = {name: (a, b) for name, (a, b) in products.items() if a is not None and b is not None}
+    known |= zip(pairs, inner_products(list(pairs.values())).unbind(), strict=True)
+    numbers = tuple(known.get(field.name, 0.0) for field in SUMS[FORWARD:])
     return as_vector(numbers, gx.device)
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Inner product of two tensors of one shape, accumulated widely."""
-    dtype = wide(a.device)
-    if a is b:
-        return square_sum(a)
-    a, b = local(a).reshape(-1), local(b).reshape(-1)
-    step = chunk_size(a.device)
-    parts = [
-        torch.dot(a[start : start + step].to(dtype), b[start : start + step].to(dtype))
-        for start in range(0, max(a.numel(), 1), step)
-    ]
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+    return inner_products([(a, b)])[0]
+
+
+def inner_products(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Inner products of tensors that are all of one shape; each piece of memory is read once.
+
+    Shape:
+        (pairs,)
+    """
+    tensors: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+    at = []
+    for pair in pairs:
+        plain = [_real(local(tensor)) for tensor in pair]
+        keys = [(tensor.data_ptr(), tensor.stride()) for tensor in plain]
+        tensors.update(zip(keys, plain, strict=True))
+        at.append(keys)
+    dtype, step = wide(plain[0].device), chunk_size(plain[0].device)
+    pieces = [tensor.reshape(-1).split(step) for tensor in tensors.values()]
+    sums = []
+    for members in zip(*pieces, strict=True):
+        held = dict(zip(tensors, (member.to(dtype) for member in members), strict=True))
+        sums.append(torch.stack([torch.dot(held[a], held[b]) for a, b in at]))
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
 
 
 def square_sum(tensor: Tensor) -> Tensor:
-    """Sum of squares, accumulated widely and without a wide copy."""
-    tensor = local(tensor)
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=wide(tensor.device))
-    return norm.square()
+    """Sum of squares, accumulated widely and without a wide copy of the whole."""
+    plain = _real(local(tensor))
+    dtype = wide(plain.device)
+    if plain.device.type != "cpu":  # on a CPU the norm would make that copy
+        norm: Tensor = torch.linalg.vector_norm(plain, dtype=dtype)
+        return norm.square()
+    pieces = (piece.to(dtype) for piece in plain.reshape(-1).split(CPU_CHUNK))
+    sums = [torch.dot(piece, piece) for piece in pieces]
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def difference_sums(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
@@ -173,7 +202,7 @@ def difference_sums(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack([square_sum(piece) for piece in pieces]).sum(), before.ne(after).sum()
 
 
-def as_vector(numbers: tuple[Tensor | float, ...], device: torch.device) -> Tensor:
+def as_vector(numbers: Sequence[Tensor | float], device: torch.device) -> Tensor:
     """Plain numbers and 0-dimensional tensors as one vector, without a transfer to the host."""
     dtype = wide(device)
     return torch.stack(
@@ -200,12 +229,11 @@ class _RowSums:
         s = s if factors[0] == 1.0 else s * factors[0]
         f = f if factors[1] == 1.0 else f * factors[1]
         y = s + f
-        norms = (torch.linalg.vector_norm(t, dim=1) for t in (s, f, y))
-        self.ss, self.ff, self.yy = (norm.square() for norm in norms)
-        self.s, self.f = s.sum(), f.sum()
-        extremes = [torch.aminmax(t) for t in (s, f, y)]
-        self.low = [pair.min for pair in extremes]
-        self.high = [pair.max for pair in extremes]
+        three = (s, f, y)
+        self.squares = torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three]).square()
+        self.sums = torch.stack([s.sum(), f.sum()])
+        self.low = torch.stack([t.amin() for t in three])  # with amax faster than aminmax
+        self.high = torch.stack([t.amax() for t in three])
         if rows == "token" or whole.dim() == 2:
             self.channel = y.sum(0)
         else:

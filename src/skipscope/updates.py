@@ -43,6 +43,7 @@ class _Row:
     gg: Tensor | float = _NAN
     dd: Tensor | float = _NAN
     changed: Tensor | float = _NAN
+    optimizer: int = 0  #: id of the one that stepped it
 
     @property
     def numbers(self) -> tuple[Tensor | float, ...]:
@@ -89,10 +90,11 @@ class Rotation:
         for _ in range(len(self.blocks)):
             block = self.blocks[self._next % len(self.blocks)]
             need = sum(self.sizes[index] for index in block)
-            if used + need > self.budget:
-                break
-            chosen.update(block)
-            used += need
+            if need <= self.budget:  # a block that can never be copied must not hold up the others
+                if used + need > self.budget:
+                    break
+                chosen.update(block)
+                used += need
             self._next += 1
         return chosen
 
@@ -122,9 +124,8 @@ class Updates:
         self._before: dict[int, Tensor] = {}
         self._attached = ExitStack()
         self._ready: set[int] = set()
-        self.stepped: set[int] = set()
-        #: a fused optimizer's own word on whether it skipped (on the device)
-        self.overflow: Tensor | None = None
+        #: by id, the optimizers that stepped, each with a fused one's own word on an overflow
+        self._stepped: dict[int, Tensor | None] = {}
 
     def open(self) -> None:
         """Hooks every optimizer."""
@@ -135,9 +136,11 @@ class Updates:
             self._attached.callback(after.remove)
 
     def close(self) -> None:
-        """Takes the hooks off; safe to call twice."""
+        """Takes the hooks off and lets go of every tensor; safe to call twice."""
         self._attached.close()
         self._before.clear()
+        self._rows.clear()
+        self._stepped.clear()
 
     def gradients_ready(self, optimizer: Optimizer, scale: Tensor | float | None = None) -> None:
         """Reads the gradients now: accumulated, and not clipped yet."""
@@ -151,28 +154,39 @@ class Updates:
             The result: (parameters, len(PARAMETER_SUMS)) and a `have` mask (parameters,); None
             when the step was skipped.
         """
-        rows = dict(self._rows)
-        moved = {
-            index: transfer.add(as_vector(row.numbers, self._parameters[index].device))
-            for index, row in rows.items()
-        }
-
-        overflow = None if self.overflow is None else transfer.add(self.overflow)
+        moved = self._move_rows(transfer)
+        bits = {index: (row.have, row.optimizer) for index, row in self._rows.items()}
+        stepped = set(self._stepped)
+        words = {key: transfer.add(word) for key, word in self._stepped.items() if word is not None}
 
         def result() -> tuple[Numbers, Bits] | None:
-            if not self.stepped or (overflow is not None and overflow().any()):
+            skipped = {key for key, word in words.items() if word().any()}
+            if skipped.issuperset(stepped):
                 return None
             sums = np.full((len(self._parameters), len(PARAMETER_SUMS)), np.nan)
             have = np.zeros(len(self._parameters), np.uint8)
-            for index, row in rows.items():
+            for members, numbers in moved:
+                sums[members, 1:] = numbers()
+            for index, (measured, optimizer) in bits.items():
                 sums[index, 0] = self._parameters[index].numel()
-                sums[index, 1:] = moved[index]()
-                have[index] = row.have
+                have[index] = measured & ~HAVE_UPDATE if optimizer in skipped else measured
             # An optimizer that is called without any gradient (a loss of None) does nothing.
             idle = not (have & HAVE_GRADIENT).any() and not np.nansum(sums[:, _CHANGED])
             return None if idle else (sums, have)
 
         return result
+
+    def _move_rows(self, transfer: Transfer) -> list[tuple[list[int], Callable[[], Numbers]]]:
+        """Puts the rows into a transfer, a device at a time: who they are, and their numbers."""
+        by_device: dict[torch.device, list[int]] = {}
+        for index in self._rows:
+            by_device.setdefault(self._parameters[index].device, []).append(index)
+        moved = []
+        for device, members in by_device.items():
+            columns = zip(*(self._rows[index].numbers for index in members), strict=True)
+            matrix = torch.stack([as_vector(column, device) for column in columns], dim=1)
+            moved.append((members, transfer.add(matrix)))
+        return moved
 
     # Hooks return None: what a pre-hook returns would replace the step's arguments.
     def _pre_hook(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -195,15 +209,16 @@ class Updates:
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if id(optimizer) not in self._ready and not self._has_gradients(optimizer):
             self._read_gradients(optimizer, getattr(optimizer, "grad_scale", None))
-        self.stepped.add(id(optimizer))
         overflow = getattr(optimizer, "found_inf", None)
-        if isinstance(overflow, Tensor):
-            self.overflow = overflow.detach().clone()
+        self._stepped[id(optimizer)] = (
+            overflow.detach().clone() if isinstance(overflow, Tensor) else None
+        )
         with torch.no_grad():
             for index, parameter in self._of(optimizer):
                 before = self._before.pop(index, None)
                 if before is not None:
                     row = self._row(index)
+                    row.optimizer = id(optimizer)
                     row.dd, row.changed = difference_sums(before, local(parameter))
 
     def _has_gradients(self, optimizer: Optimizer) -> bool:

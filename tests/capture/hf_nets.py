@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.capture.reference import Case, Walk
+from tests.capture.reference import Walk
+from tests.capture.steps import Case
 from tests.zoo.hf import FAMILIES
 from tests.zoo.hf_options import L
 
-#: (path of the module that adds, module that reads x, module that gives F, module that reads the sum)
+#: paths: of the module that adds, of what reads x, of what gives F, of what reads the sum
 Place = tuple[str, str, str, str]
 
 
@@ -55,7 +56,7 @@ def t5(layers: int) -> Iterator[Place]:
     for stack, parts in (("encoder", 2), ("decoder", 3)):
         places = [f"{stack}.block.{k}.layer.{i}" for k in range(layers) for i in range(parts)]
         readers = [f"{place}.layer_norm" for place in places] + [f"{stack}.final_layer_norm"]
-        for place, reader, after in zip(places, readers, readers[1:]):
+        for place, reader, after in zip(places, readers[:-1], readers[1:], strict=True):
             yield place, reader, f"{place}.dropout", after
 
 

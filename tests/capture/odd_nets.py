@@ -28,7 +28,8 @@ from tests.capture.nets import (
     tokens,
     walk_stack,
 )
-from tests.capture.reference import Case, Walk
+from tests.capture.reference import Walk
+from tests.capture.steps import Case
 
 
 def plain(k: int = 0) -> Residual:

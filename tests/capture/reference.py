@@ -7,29 +7,48 @@ walk's own graph. Nothing here imports the package's arithmetic.
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-
-from skipscope.history import History
-from skipscope.monitor import Monitor
+from torch import Tensor
 
 BAR = 1e-4  #: of design decision 3
 FORWARD = (
-    "branch_ratio branch_ratio_median cosine growth block_influence "
-    "rms_shortcut rms_branch rms_sum rms_input mean_shortcut mean_branch mean_sum mean_input "
-    "std_shortcut std_branch std_sum std_input max_shortcut max_branch max_sum max_input"
-).split()
+    "branch_ratio",
+    "branch_ratio_median",
+    "cosine",
+    "growth",
+    "block_influence",
+    "rms_shortcut",
+    "rms_branch",
+    "rms_sum",
+    "rms_input",
+    "mean_shortcut",
+    "mean_branch",
+    "mean_sum",
+    "mean_input",
+    "std_shortcut",
+    "std_branch",
+    "std_sum",
+    "std_input",
+    "max_shortcut",
+    "max_branch",
+    "max_sum",
+    "max_input",
+)
 BACKWARD = (
-    "grad_sum_norm grad_input_norm gradient_gain branch_gradient identity_gradient "
-    "gradient_branch_ratio gradient_cosine shortcut_presence"
-).split()
-PARAMETER = ("weight_norm", "gradient_norm", "update_norm", "update_ratio")
+    "grad_sum_norm",
+    "grad_input_norm",
+    "gradient_gain",
+    "branch_gradient",
+    "identity_gradient",
+    "gradient_branch_ratio",
+    "gradient_cosine",
+    "shortcut_presence",
+)
 
 #: What a table must hold: a number, or None where it must be marked missing.
 Numbers = dict[str, float | None]
@@ -92,7 +111,7 @@ class Walk:
     ) -> None:
         short, branch = (
             torch.broadcast_to(t if c == 1 else t * c, y.shape).to(y.dtype)
-            for t, c in zip((s, f), factors)
+            for t, c in zip((s, f), factors, strict=True)
         )
         x64, s64, f64 = copies
         forward = forward_numbers(x64, s64 * factors[0], f64 * factors[1], rows, kind)
@@ -167,14 +186,14 @@ def influence(x: Tensor, y: Tensor, rows: str) -> float | None:
 def backward_numbers(taps: Sequence[Tap], loss: Tensor) -> list[Numbers]:
     """Every backward measure of every tap, by `autograd.grad` on the walk's graph."""
     ends = gradients(loss, [t for tap in taps for t in (tap.y, tap.x)])
-    return [_backward(*given) for given in zip(taps, ends[::2], ends[1::2])]
+    return [_backward(*given) for given in zip(taps, ends[::2], ends[1::2], strict=True)]
 
 
 def gradients(loss: Tensor, tensors: Sequence[Tensor]) -> list[Tensor | None]:
     """The gradient at each tensor; None where none arrives."""
     held = [t for t in tensors if t.requires_grad]
     found = torch.autograd.grad(loss, held, retain_graph=True, allow_unused=True) if held else ()
-    by_id = {id(t): g for t, g in zip(held, found)}
+    by_id = {id(t): g for t, g in zip(held, found, strict=True)}
     return [by_id.get(id(t)) for t in tensors]
 
 
@@ -207,163 +226,3 @@ def _part(output: Tensor, x: Tensor, gy: Tensor) -> Tensor:
         return torch.zeros_like(x)
     (part,) = torch.autograd.grad(output, x, gy, retain_graph=True, allow_unused=True)
     return torch.zeros_like(x) if part is None else part
-
-
-# ---------------------------------------------------------------------- one step, twice
-@dataclass
-class Case:
-    """A net, its data, and its walk. `walk(model, taps, *args)` returns what the model returns."""
-
-    name: str
-    build: Callable[[], nn.Module]
-    inputs: Callable[[], tuple[Any, ...]]
-    walk: Callable[..., Any]
-    call: Callable[..., Any] = lambda model, *args: model(*args)
-    loss: Callable[[Any], Tensor] = lambda out: (out.float() * _weights(out)).sum()
-    autocast: torch.dtype | None = None
-    lr: float = 0.05
-    excused: Mapping[str, str] = field(default_factory=dict)  #: measure -> why it is left out
-
-
-def _weights(out: Tensor) -> Tensor:
-    """A fixed direction, so that no gradient vanishes by symmetry (as a norm's mean does)."""
-    generator = torch.Generator().manual_seed(7)
-    return torch.randn(out.shape, generator=generator) / out.shape[0]
-
-
-@dataclass
-class Outcome:
-    """What both forwards gave."""
-
-    history: History
-    walk: Walk
-    loss: Tensor
-    expected: list[Numbers]  #: one a tap
-    parameters: dict[str, Numbers]
-
-
-def run(case: Case, seed: int = 0) -> Outcome:
-    """The walk on a copy, then one real training step under the monitor."""
-    torch.manual_seed(seed)
-    model = case.build().train()
-    args = case.inputs()
-    other = copy.deepcopy(model)
-    walk = Walk()
-    torch.manual_seed(seed + 1)
-    with autocast(case):
-        loss = case.loss(case.walk(other, walk, *copied(args)))
-    walk.taps.sort(key=lambda tap: tap.nested)  # the registry counts the block level first
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=case.lr)
-    monitor = Monitor(model, optimizer, preset="debug", on_error="raise")
-    before = {name: p.detach().double().clone() for name, p in model.named_parameters()}
-    torch.manual_seed(seed + 1)
-    with monitor.step():
-        with autocast(case):
-            own = case.loss(case.call(model, *args))
-        own.backward()
-        optimizer.step()
-    assert torch.allclose(own, loss, rtol=1e-6, equal_nan=True), "the walk is not the model"
-    return Outcome(
-        monitor.history,
-        walk,
-        loss,
-        expected_numbers(walk, loss),
-        parameter_numbers(model, other, before, loss),
-    )
-
-
-def expected_numbers(walk: Walk, loss: Tensor) -> list[Numbers]:
-    backward = backward_numbers(walk.taps, loss)
-    return [{**tap.forward, **numbers} for tap, numbers in zip(walk.taps, backward)]
-
-
-def copied(args: Sequence[Any]) -> list[Any]:
-    return [a.clone() if isinstance(a, Tensor) else a for a in args]
-
-
-def autocast(case: Case) -> torch.autocast:
-    return torch.autocast("cpu", dtype=case.autocast, enabled=case.autocast is not None)
-
-
-def parameter_numbers(
-    model: nn.Module, other: nn.Module, before: Mapping[str, Tensor], loss: Tensor
-) -> dict[str, Numbers]:
-    """Weights, gradients of the walk, and the real difference of the weights."""
-    numbers: dict[str, Numbers] = {}
-    arrived = gradients(loss, list(other.parameters()))
-    for (name, p), gradient in zip(model.named_parameters(), arrived):
-        w = before[name]
-        moved = norm(p.detach().double() - w)
-        floor = 0.1 * math.sqrt(w.numel() / math.prod(w.shape[1:]))
-        held = p.requires_grad  # else it is in no optimizer
-        numbers[name] = {
-            "weight_norm": norm(w) if held else None,
-            "gradient_norm": None if gradient is None else norm(gradient),
-            "update_norm": moved if held else None,
-            "update_ratio": moved / max(norm(w), floor) if held else None,
-        }
-    return numbers
-
-
-# ---------------------------------------------------------------------- comparing
-def error(name: str, got: float, wanted: float, numbers: Numbers) -> float:
-    """How far off, in units of the bar's own scale."""
-    if not math.isfinite(wanted):
-        return 0.0 if got == wanted or (math.isnan(got) and math.isnan(wanted)) else math.inf
-    scale = abs(wanted)
-    if name.startswith("mean_"):
-        scale = numbers[name.replace("mean_", "rms_")] or 0.0
-    elif name in ("cosine", "gradient_cosine"):
-        scale = 1.0
-    if got == wanted:
-        return 0.0
-    return abs(got - wanted) / scale if scale else math.inf
-
-
-def errors(outcome: Outcome, step: int = -1) -> dict[tuple[str, str], float]:
-    """(measure, site or parameter) -> error; infinite where one has a number and the other none."""
-    history = outcome.history
-    sites = history.sites.sites
-    assert len(sites) == len(outcome.walk.taps), f"found\n{history.sites}"
-    for site, tap in zip(sites, outcome.walk.taps):
-        assert tap.module is None or site.module == tap.module, f"{site.module} is not {tap.module}"
-        assert (site.kind, site.nested) == (tap.kind, tap.nested), site
-    found: dict[tuple[str, str], float] = {}
-    for name in (*FORWARD, *BACKWARD):
-        table = history.table(name)
-        for column, numbers in enumerate(outcome.expected):
-            got = None if table.missing[step, column] else float(table.values[step, column])
-            found[name, table.columns[column]] = _difference(name, got, numbers[name], numbers)
-    for name in PARAMETER:
-        table = history.table(name)
-        for column, parameter in enumerate(table.columns):
-            numbers = outcome.parameters[parameter]
-            got = None if table.missing[step, column] else float(table.values[step, column])
-            found[name, parameter] = _difference(name, got, numbers[name], numbers)
-    return found
-
-
-def _difference(name: str, got: float | None, wanted: float | None, numbers: Numbers) -> float:
-    if got is None or wanted is None:
-        return 0.0 if got is wanted else math.inf
-    return error(name, got, wanted, numbers)
-
-
-def check(case: Case, outcome: Outcome | None = None) -> Outcome:
-    """Asserts that every measure of every site and parameter is within the bar."""
-    outcome = run(case) if outcome is None else outcome
-    off = {
-        key: value
-        for key, value in errors(outcome).items()
-        if not value <= BAR and key[0] not in case.excused
-    }
-    assert not off, "\n".join(describe(outcome, *key, value) for key, value in off.items())
-    return outcome
-
-
-def describe(outcome: Outcome, name: str, column: str, value: float) -> str:
-    table = outcome.history.table(name)
-    at = table.columns.index(column)
-    wanted = outcome.parameters[column][name] if name in PARAMETER else outcome.expected[at][name]
-    got = "missing" if table.missing[-1, at] else table.values[-1, at]
-    return f"{name} at {column}: {got}, should be {wanted} (error {value:.2g})"

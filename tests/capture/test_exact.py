@@ -11,29 +11,19 @@ from torch import nn
 
 from skipscope.history import History
 from skipscope.monitor import Monitor
-from tests.capture import hf_nets, nets, odd_nets
+from tests.capture import hf_nets, image_nets, more_nets, nets, odd_nets
 from tests.capture.nets import Parallel, Stack, bf16, bf16_tokens, combined, step_parallel, tokens
 from tests.capture.nets import walk_stack as stack
-from tests.capture.reference import (
-    BACKWARD,
-    BAR,
-    Case,
-    Outcome,
-    Walk,
-    check,
-    errors,
-    expected_numbers,
-    gradients,
-    norm,
-    run,
-)
+from tests.capture.reference import BACKWARD, BAR, Walk, gradients, norm
 from tests.capture.shared_cases import CASES as SHARED
 from tests.capture.shared_cases import load
+from tests.capture.steps import Case, Outcome, check, errors, expected_numbers, run
 
+ALL = [*image_nets.CASES, *nets.CASES, *odd_nets.CASES, *more_nets.CASES]
 _NAMES = {"ids": lambda case: case.name}
 
 
-@pytest.mark.parametrize("case", [*nets.CASES, *odd_nets.CASES], **_NAMES)
+@pytest.mark.parametrize("case", ALL, **_NAMES)
 def test_net(case: Case) -> None:
     check(case)
 
@@ -50,19 +40,20 @@ def test_stochastic_depth_with_any_draw(seed: int) -> None:
     check(case, run(case, seed))
 
 
-# ---------------------------------------------------------------------- known to be wrong
-@pytest.mark.xfail(strict=True, reason="Found.rows: looks at the kind of the last matrix, not its axis")
-def test_rows_are_samples_where_the_last_weight_acts_on_another_axis() -> None:
-    check(Case("mixer", odd_nets.stacked(odd_nets.TokenMixer), tokens(), stack(odd_nets.step_mixer)))
+# ---------------------------------------------------------------------- found wrong once
+MIXER = Case("mixer", odd_nets.stacked(odd_nets.TokenMixer), tokens(), stack(odd_nets.step_mixer))
 
 
-@pytest.mark.xfail(strict=True, reason="Discovery: F of (x + a) + m is formed as (x + a) - x + m")
+@pytest.mark.parametrize("case", [MIXER, more_nets.CONVNEXT], **_NAMES)
+def test_rows_are_samples_where_the_last_weight_acts_on_another_axis(case: Case) -> None:
+    check(case)
+
+
 def test_parallel_branches_keep_their_operands() -> None:
     build = bf16(partial(Stack, lambda k: Parallel(False, 1e-3)))
     check(Case("parallel", build, bf16_tokens, stack(step_parallel)))
 
 
-@pytest.mark.xfail(strict=True, reason="measures.backward: alpha from two RMS has no sign")
 def test_presence_of_a_negative_shortcut() -> None:
     case = next(case for case in nets.CASES if case.name == "F - x")
     check(combined_like(case))
@@ -130,7 +121,9 @@ def shared_outcome(module: object, model: nn.Module, x: torch.Tensor, y: torch.T
     rewritten = module.__name__.startswith("05")
 
     def walk(m: nn.Module, taps: Walk, x: torch.Tensor) -> torch.Tensor:
-        def tap(name: str, xin: torch.Tensor, s: torch.Tensor, f: torch.Tensor, a: torch.Tensor) -> None:
+        def tap(
+            name: str, xin: torch.Tensor, s: torch.Tensor, f: torch.Tensor, a: torch.Tensor
+        ) -> None:
             if s is not None and not module.__name__.startswith("60"):
                 place, _, part = name.partition("#")
                 rows = "token" if a.dim() == 3 else "sample"
@@ -145,7 +138,9 @@ def shared_outcome(module: object, model: nn.Module, x: torch.Tensor, y: torch.T
     return run(case, seed=122)
 
 
-def compare_with_the_case(module: object, outcome: Outcome, x: torch.Tensor, y: torch.Tensor) -> None:
+def compare_with_the_case(
+    module: object, outcome: Outcome, x: torch.Tensor, y: torch.Tensor
+) -> None:
     """Its numbers, but for those of x's gradient, which its way of measuring adds to."""
     rows, _, _ = module.measure(module.build(), x, y)
     rows = [row for row in rows if row["s"] is not None] if outcome.expected else []
@@ -180,7 +175,7 @@ def test_case_07_depth_multiplier() -> None:
             table = monitor.history.table("depth_multiplier")
             assert table.steps[-1] == step
             assert table.values[-1, 0] == pytest.approx(expected, rel=BAR)
-    values = dict(zip(table.steps.tolist(), table.values[:, 0].tolist()))
+    values = dict(zip(table.steps.tolist(), table.values[:, 0].tolist(), strict=True))
     assert values[0] == pytest.approx(1.31, abs=0.005)
     assert values[30] == pytest.approx(5.3e-6, rel=0.05)
     assert factors_multiply(monitor.history)

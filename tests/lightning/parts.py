@@ -231,8 +231,10 @@ def weights(module: nn.Module) -> list[Tensor]:
 def equal(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
     """Bit for bit, NaN included."""
     return len(ours) == len(theirs) and all(
-        torch.equal(a.view(torch.uint8) if a.dim() else a.reshape(1).view(torch.uint8),
-                    b.view(torch.uint8) if b.dim() else b.reshape(1).view(torch.uint8))
+        torch.equal(
+            a.view(torch.uint8) if a.dim() else a.reshape(1).view(torch.uint8),
+            b.view(torch.uint8) if b.dim() else b.reshape(1).view(torch.uint8),
+        )
         for a, b in zip(ours, theirs, strict=True)
     )
 
@@ -244,18 +246,22 @@ def attached(
     """Everything that a monitor could leave behind, counted."""
     from torch._dynamo import eval_frame
 
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooks = [name for name in vars(nn.Module()) if "_hooks" in name]
     plain = [getattr(optimizer, "_optimizer", optimizer) for optimizer in optimizers]
     return {
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "stance": (eval_frame._stance.stance, eval_frame._stance.backend),
         "module hooks": sum(len(getattr(m, h)) for m in module.modules() for h in hooks),
+        # every kind, and the marks that PyTorch keeps beside hooks
         "global module hooks": sum(
-            len(getattr(torch_module, f"_global{hook}")) for hook in hooks
+            len(value)
+            for name, value in vars(torch_module).items()
+            if name.startswith("_global_") and hasattr(value, "__len__")
         ),
         "tensor hooks": sum(
-            len(t._backward_hooks or ()) + len(getattr(t, "_post_accumulate_grad_hooks", None) or ())
+            len(t._backward_hooks or ())
+            + len(getattr(t, "_post_accumulate_grad_hooks", None) or ())
             for t in [*module.parameters(), *tensors]
         ),
         "optimizer hooks": sum(

@@ -12,9 +12,9 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.lightning import parts
 
 from skipscope import ResidualMonitor
+from tests.lightning import parts
 
 BRANCH_RATIO = "branch_ratio/001_body.blocks.1"
 
@@ -63,7 +63,9 @@ def test_tensorboard_files_read_back(tmp_path: Path) -> None:
 
     pictures = [tag for tag in events.Tags()["images"] if tag.startswith("skipscope/picture/")]
     assert {tag.rpartition("/")[2] for tag in pictures} >= {
-        "branch_ratio", "growth", "gradient_gain"
+        "branch_ratio",
+        "growth",
+        "gradient_gain",
     }
     assert [event.step for event in events.Images(pictures[0])] == [9, 19]
     assert events.Images(pictures[0])[0].encoded_image_string.startswith(b"\x89PNG")
@@ -172,7 +174,10 @@ def test_metrics_for_checkpoints_and_early_stopping(tmp_path: Path) -> None:
     assert not stopping.stopped_epoch
     metrics = trainer.callback_metrics
     assert {key for key in metrics if key.startswith("skipscope/")} == {
-        "skipscope/warnings", "skipscope/errors", "skipscope/r_median", "skipscope/r_max"
+        "skipscope/warnings",
+        "skipscope/errors",
+        "skipscope/r_median",
+        "skipscope/r_max",
     }
     ratios = callback.history.table("branch_ratio").values[-1]
     assert float(metrics["skipscope/r_max"]) == pytest.approx(ratios.max())
@@ -195,12 +200,10 @@ def test_the_report_does_not_tear_the_progress_bar(
         "tqdm": lambda: [TQDMProgressBar()],
         "tqdm, leave": lambda: [TQDMProgressBar(leave=True)],
         "rich": lambda: [RichProgressBar()],
-        "none": lambda: [],
+        "none": list,
     }[bar]()
     callback = ResidualMonitor(report=["console"], on_error="raise")
-    trainer = parts.trainer(
-        tmp_path, *bars, callback, enable_progress_bar=bool(bars), max_epochs=2
-    )
+    trainer = parts.trainer(tmp_path, *bars, callback, enable_progress_bar=bool(bars), max_epochs=2)
     trainer.fit(parts.Net(), parts.loader(), parts.loader(batches=2, shuffle=False))
     assert callback.monitor is not None
     out = capsys.readouterr().out.replace("\r", "\n").splitlines()

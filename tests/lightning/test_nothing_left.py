@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from tests.lightning import parts
 
 from skipscope import ResidualMonitor
+from tests.lightning import parts
 
 
 class Watching(parts.Net):
@@ -73,12 +73,14 @@ def test_a_step_in_neither_schedule_runs_no_tensor_operation(tmp_path: Path) -> 
             super().__init__()
             self.seen: list[str] = []
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             self.seen.append(str(func))
             return func(*args, **(kwargs or {}))
 
     class Counting(ResidualMonitor):
-        operations: list[list[str]] = []
+        operations: ClassVar[list[list[str]]] = []
 
         def on_train_batch_start(self, *args: Any) -> None:
             with Count() as count:
@@ -128,7 +130,7 @@ def test_a_skipped_epoch_leaves_nothing(tmp_path: Path, skip_at: int) -> None:
     """`on_train_batch_start` returning -1: the batch has a start and no end."""
 
     class After(pl.Callback):
-        counts: list[dict[str, Any]] = []
+        counts: ClassVar[list[dict[str, Any]]] = []
 
         def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
             count = parts.attached(pl_module, trainer.optimizers)

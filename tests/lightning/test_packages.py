@@ -13,10 +13,10 @@ import pytorch_lightning as pl
 import torch
 from lightning.pytorch.cli import LightningCLI as OtherCLI
 from pytorch_lightning.cli import LightningCLI
-from tests.lightning import parts
 
 import skipscope
 from skipscope import ResidualMonitor
+from tests.lightning import parts
 
 
 @pytest.mark.parametrize("package", parts.NAMESPACES)
@@ -61,13 +61,17 @@ model:
 
 
 @pytest.mark.filterwarnings("ignore:.*LightningCLI's args parameter.*")
-@pytest.mark.parametrize(
-    ("cli", "net"), [(LightningCLI, parts.Net), (OtherCLI, parts.OtherNet)]
-)
+@pytest.mark.parametrize(("cli", "net"), [(LightningCLI, parts.Net), (OtherCLI, parts.OtherNet)])
 def test_yaml_of_the_command_line_interface(tmp_path: Path, cli: Any, net: Any) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(YAML.replace("high", _a_threshold("RES101")))
-    made = cli(net, run=False, seed_everything_default=False, args=[f"--config={path}"], save_config_callback=None)
+    made = cli(
+        net,
+        run=False,
+        seed_everything_default=False,
+        args=[f"--config={path}"],
+        save_config_callback=None,
+    )
     (callback,) = [c for c in made.trainer.callbacks if isinstance(c, ResidualMonitor)]
     options = callback.options
     assert (options.every_n_steps, options.preset, options.name) == (5, "debug", "mine")

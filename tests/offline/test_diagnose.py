@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_every_rule_has_one_outcome() -> None:
 def test_a_healthy_run_passes() -> None:
     found = diagnose(healthy())
     assert not found.findings
-    assert {p.code for p in found.passed} == set(RULES)
+    assert {p.code for p in found.passed} >= {"RES101", "RES103", "RES201", "RES301", "RES901"}
+    assert all(skip.reason.startswith("needs") for skip in found.skipped)
     assert (found.step, found.epoch) == (39, 0)
 
 
@@ -66,7 +68,7 @@ def test_an_empty_history_skips_everything() -> None:
 def test_one_dominating_branch_is_the_only_root() -> None:
     found = diagnose(drowned())
     assert [(f.code, f.where) for f in found.roots] == [("RES101", ("blocks.7",))]
-    (finding,) = found.findings
+    (finding,) = found.roots
     assert finding.severity == "warning"
     assert 1 <= len(finding.advice) <= 3
     assert finding.evidence["value"] == 34
@@ -86,14 +88,14 @@ def test_exponential_growth_is_one_root_about_the_model() -> None:
     history = make_history(np.full((3, 48), 1.35))
     found = diagnose(history)
     assert [(f.code, f.where) for f in found.roots] == [("RES201", ("model",))]
-    assert [(f.code, f.follows) for f in found.findings if f.follows] == [
-        ("RES101", ("RES201", "model"))
-    ]
+    following = {(f.code, f.follows) for f in found.findings if f.follows}
+    assert ("RES101", ("RES201", "model")) in following
 
 
 def test_select_and_ignore() -> None:
     assert [r.code for r in choose(["RES101", "nothing-found"], None)] == ["RES101", "RES901"]
-    assert [r.code for r in choose(["RES1"], ["dead-branch"])] == ["RES101"]
+    without = [r.code for r in choose(["RES1"], ["dead-branch"])]
+    assert without == [code for code in RULES if code.startswith("RES1") and code != "RES103"]
     for kind in ("select", "ignore"):
         with pytest.raises(ValueError, match="no rule 'RES11'; did you mean RES10"):
             diagnose(healthy(), **{kind: ["RES11"]})
@@ -140,6 +142,20 @@ def test_grouping_follows_depth_and_time() -> None:
         None,
     ]
     assert grouped(root, found("RES901", "model")) == [None, None]
+
+
+def test_some_follow_only_at_the_same_sites() -> None:
+    root = found("RES103", "blocks.3")
+    assert grouped(root, found("RES104", "blocks.3.alpha")) == [None, ("RES103", "blocks.3")]
+    assert grouped(root, found("RES104", "blocks.5.fc1")) == [None, None]
+    assert grouped(root, found("RES104", "head")) == [None, None]
+
+
+def test_gradient_findings_concern_the_whole_stream_whatever_they_name() -> None:
+    spread = replace(found("RES301", "blocks.0"), where=("blocks.0", "blocks.1"))
+    assert grouped(found("RES304", "blocks.7"), spread) == [None, ("RES304", "blocks.7")]
+    assert grouped(found("RES302", "blocks.0"), spread)[1] == ("RES302", "blocks.0")
+    assert grouped(found("RES401", "model"), found("RES101", "blocks.4"))[1] == ("RES401", "model")
 
 
 def test_streams_do_not_explain_each_other() -> None:

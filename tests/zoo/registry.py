@@ -19,6 +19,7 @@ from tests.zoo.entry import (
     vectors,
     zero,
 )
+from tests.zoo.more_table import MORE
 from tests.zoo.trap_table import TRAPS
 
 R18, R50 = (2, 2, 2, 2), (3, 4, 6, 3)
@@ -185,4 +186,4 @@ DENSE = (
 )
 
 #: Every model, in order.
-ENTRIES: tuple[Entry, ...] = (*CNNS, *VISION, *SEQUENCE, *DENSE, *TRAPS)
+ENTRIES: tuple[Entry, ...] = (*CNNS, *VISION, *SEQUENCE, *DENSE, *TRAPS, *MORE)

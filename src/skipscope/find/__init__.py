@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from skipscope.additions import Additions
+from skipscope.additions import Additions, EagerStance
 from skipscope.find.discover import Discovery, Found
 from skipscope.find.sitemap import SiteRegistry
 from skipscope.records import SiteMap
@@ -79,15 +81,31 @@ def _check(model: nn.Module) -> None:
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """Puts random state and buffers back, and keeps a compiled model eager."""
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    buffers = [
+        (owner._buffers, name, buffer, buffer.clone())
+        for owner in model.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=list(devices)))
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(random.setstate, random.getstate())
+        # What models and data code still draw from is the global generator.
+        stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
+        stack.enter_context(EagerStance())
         try:
             yield
         finally:
             with torch.no_grad():
-                for name, buffer in model.named_buffers():
-                    if name in buffers:
-                        buffer.copy_(buffers[name])
+                for owned, name, buffer, before in buffers:
+                    _put_back(buffer, before)
+                    owned[name] = buffer  # the forward may have put another tensor there
+
+
+def _put_back(buffer: Tensor, before: Tensor) -> None:
+    """Undoes changes, and only these: a write would spoil a graph that has saved the buffer."""
+    if buffer.shape != before.shape:
+        buffer.data = before
+    elif not buffer.is_meta and not torch.equal(buffer, before):
+        buffer.copy_(before)

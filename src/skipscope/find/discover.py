@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,15 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.additions import Addition, Passing
-from skipscope.find.graph import Branch, Edge, Graph, Node, tensors_in
+from skipscope.find.graph import Branch, Edge, Graph, Node, tensors_in, version_of
 from skipscope.find.places import Places, source_line
 from skipscope.find.relate import Relater, Relation, summary, sums_inside
 from skipscope.find.vocabulary import PASSES, Op
 from skipscope.guard import Guard
 from skipscope.records import Kind
+from skipscope.reduce import wide
 
 #: How far back the previous sum of a stream is looked for.
 MAX_LINK_STEPS = 32
+#: So many sites may lie inside the second of two parallel branches.
+RECENT = 4
 
 
 @dataclass(slots=True)
@@ -29,7 +33,7 @@ class Found:
     relation: Relation
     module: str
     source: str
-    occurrence: int  #: k-th time at this module and line, counted along the stream
+    occurrence: int  #: k-th time at this module and line in one forward
     alpha: float
     shortcut_factor: float
     broadcast: bool
@@ -59,10 +63,46 @@ class Found:
 
     @property
     def rows(self) -> Literal["token", "sample"]:
-        """Tokens where the branch's last weight acts on the last axis."""
+        """Tokens where the branch's last weight acts on the axis that is last in the sum."""
         last = self.relation.last_matrix
-        on_last_axis = last is not None and last.op is not Op.CONVOLUTION
-        return "token" if on_last_axis and len(self.shape) > 2 else "sample"
+        if last is None or last.op is Op.CONVOLUTION or len(self.shape) < 3:
+            return "sample"
+        nodes = self.relation.branch.nodes
+        turns = sum(node.op is Op.TURN for number, node in nodes.items() if number > last.number)
+        return "sample" if turns % 2 else "token"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """A site just passed, and its operands while they live: a further branch may read its x."""
+
+    found: Found
+    _s: weakref.ref[Tensor]
+    _s_version: int
+    _f: weakref.ref[Tensor]
+    _f_version: int
+
+    @property
+    def shortcut(self) -> Tensor | None:
+        """The shortcut operand, if it is alive and unchanged."""
+        s = self._s()
+        return s if s is not None and version_of(s) == self._s_version else None
+
+    def branch_with(self, total: Tensor, further: Tensor, factor: float) -> Tensor:
+        """This site's branch and a further one together; `total` is this site's sum.
+
+        Formed wider than half precision, whose rounding would be larger than a small branch.
+        """
+        dtype = torch.float32 if total.element_size() <= 2 else wide(total.device)
+        f, s = self._f(), self.shortcut
+        with torch.no_grad():
+            if f is not None and version_of(f) == self._f_version:
+                first = f.to(dtype) * self.found.alpha
+            elif s is not None:
+                first = total.to(dtype) - s.to(dtype) * self.found.shortcut_factor
+            else:
+                raise RuntimeError("a parallel branch needs one of its site's operands")
+            return first + further.to(dtype) * factor
 
 
 @dataclass
@@ -103,9 +143,12 @@ class Discovery(Passing):
         self.observations = Observations()
         self._by_sum: dict[Edge, Found] = {}
         self._by_number: dict[float, Found] = {}
-        self._places: set[tuple[str, str]] = set()
+        self._passed: Counter[tuple[str, str]] = Counter()  # places of the present forward
+        self._before: set[tuple[str, str]] = set()  # places of earlier forwards
+        self._forward = 0
         self._on_site = on_site
-        self._last: tuple[Found, Tensor, int] | None = None
+        self._recent: deque[_Recent] = deque(maxlen=RECENT)
+        self._last_branch: Tensor | None = None  # mostly a temporary, which dies unless it is held
 
     def close(self) -> None:
         """Lets go of the graph and of every tensor."""
@@ -114,9 +157,11 @@ class Discovery(Passing):
         self.relater.sums.clear()
         self._by_sum.clear()
         self._by_number.clear()
-        self._last = None
-        for found in self.found.values():
-            found.relation.branch.nodes.clear()
+        self._recent.clear()
+        self._last_branch = None
+        for found in self.found.values():  # the structure stays, autograd's nodes go
+            for node in found.relation.branch.nodes.values():
+                node.handle = None
 
     # ------------------------------------------------------------------ what the mode tells
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
@@ -126,14 +171,18 @@ class Discovery(Passing):
     def fused(self, what: str, operands: list[Tensor]) -> None:
         """Lists a form of addition that cannot be measured, where its operands are related."""
         edges = [self.graph.edge(t) for t in operands if t.is_floating_point() and t.dim() >= 2]
-        known = [edge for edge in edges if edge is not None and not self.graph.constant(edge)]
-        if any(self.graph.descends(f, [s]) for s in known for f in known if s != f):
+        if self.relater.are_related(e for e in edges if e and not self.graph.constant(e)):
             self._unseen(what)
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Tells whether it is residual; if so, `on_site` performs it."""
         left, right = self.graph.edge(addition.left), self.graph.edge(addition.right)
         relation = self.relater.relate(left, right)
+        if relation is None or relation.kind == "projection":
+            parallel = self._parallel(addition, left, right)
+            if parallel is not None:
+                found, x, branch = parallel
+                return self._visit(found, x, branch, lambda: self._run(addition, run))
         if relation is None:
             return self._not_residual(addition, left, right, run)
         if not torch.is_grad_enabled():
@@ -150,8 +199,8 @@ class Discovery(Passing):
 
     # ------------------------------------------------------------------ residual
     def _visit(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
-        kept = s.detach()  # taken before an in-place addition; x for a parallel branch to come
-        version = s._version
+        recent = _Recent(found, weakref.ref(s), version_of(s), weakref.ref(f), version_of(f))
+        self._last_branch = f
 
         def add() -> Tensor:
             result = run()
@@ -165,15 +214,14 @@ class Discovery(Passing):
             self.relater.sums[found.sum_edge[0]] = found.relation
         self.found.pop(found.key, None)  # a later forward replaces an earlier one, in order
         self.found[found.key] = found
-        self._places.add(found.key[:2])
-        self._last = (found, kept, version)
+        self._recent.append(recent)
         return result
 
     def _describe(
         self, relation: Relation, s: Tensor, f: Tensor, factors: tuple[float, float]
     ) -> Found:
         previous, link, embedding_fed = self._previous(relation.source)
-        inside = [self._by_number[n] for n in sums_inside(relation.branch, self.relater.sums)]
+        inside = self._inside(relation.branch)
         module, source = self.places.current, source_line()
         return Found(
             relation=relation,
@@ -202,26 +250,37 @@ class Discovery(Passing):
                 return known, link, False
             step = self.graph.step_back(edge)
             if step is None:
-                return None, link, Op.EMBEDDING in self.graph.origin_ops(edge)
+                return None, (), Op.EMBEDDING in self.graph.origin_ops(edge)
             edge, between = step
             op = summary(between) or between[0].op
             if op not in PASSES:
                 link = (op, *link)
-        return None, link, False
+        return None, (), False
 
     def _occurrence(
         self, place: tuple[str, str], inside: list[Found], previous: Found | None
     ) -> int:
-        """How many additions of this place the present one descends from."""
-        if place not in self._places:
-            return 0
+        """How often this place was passed before: in this forward, or along the stream.
+
+        A loop may call one cell of the model again and again, each time a forward of its own: then
+        what tells them apart is that the present addition descends from the earlier ones. Forwards
+        that do not feed each other (two batches of a step) repeat the places of the first.
+        """
+        if self._forward != self.places.forwards:
+            self._forward = self.places.forwards
+            self._before |= self._passed.keys()
+            self._passed.clear()
+        count = self._passed[place]
+        self._passed[place] += 1
+        if place not in self._before:
+            return count
         earlier = inside
         while True:
             counts = [found.occurrence for found in earlier if found.key[:2] == place]
             if counts:
-                return max(counts) + 1
+                return max(max(counts) + 1, count)
             if previous is None:
-                return 0
+                return count
             earlier, previous = [previous, *previous.inside], previous.previous
 
     def shortcut_consumers(self, found: Found) -> list[Node]:
@@ -266,12 +325,6 @@ class Discovery(Passing):
     def _not_residual(
         self, addition: Addition, left: Edge | None, right: Edge | None, run: Callable[[], Tensor]
     ) -> Tensor:
-        parallel = self._parallel(addition, left, right)
-        if parallel is not None:
-            found, x, a, f, factor = parallel
-            # What was added to x so far, and the further branch: the sum of both is the branch.
-            branch = (a.detach() - x) + factor * f.detach()
-            return self._visit(found, x, branch, lambda: self._run(addition, run))
         if torch.is_grad_enabled():
             if self.relater.is_gate(left, right):
                 self._unseen("gate")
@@ -281,19 +334,22 @@ class Discovery(Passing):
 
     def _parallel(
         self, addition: Addition, left: Edge | None, right: Edge | None
-    ) -> tuple[Found, Tensor, Tensor, Tensor, float] | None:
-        """`(x + a) + m` where m reads x, not x + a: one site whose branch is a + m."""
-        if self._last is None or not torch.is_grad_enabled():
+    ) -> tuple[Found, Tensor, Tensor] | None:
+        """`(x + a) + m` where m reads x, not x + a: one site, its x, and its branch a + m."""
+        if not torch.is_grad_enabled() or addition.left.shape != addition.right.shape:
             return None
-        last, x, version = self._last
         one = (left, right, addition.left, addition.right, addition.left_factor)
         other = (right, left, addition.right, addition.left, addition.right_factor)
-        for (s, f, a, m, factor), (*_, further) in ((one, other), (other, one)):
-            if s is None or s != last.sum_edge or factor != 1.0 or x._version != version:
-                continue
-            branch = self.relater.branch_between(last.relation.source, f)
-            if branch is not None and a.shape == m.shape:
-                return self._merge(last, branch), x, a, m, further
+        for age, recent in enumerate(reversed(self._recent)):
+            last, x = recent.found, recent.shortcut
+            if x is None or (age and last.module != self.places.current):
+                continue  # with other sites between, only the same code adds to the same x
+            for (s, f, a, m, factor), (*_, further) in ((one, other), (other, one)):
+                if s is None or s != last.sum_edge or factor != 1.0:
+                    continue
+                branch = self.relater.branch_between(last.relation.source, f)
+                if branch is not None and s[0] not in branch.nodes:
+                    return self._merge(last, branch), x, recent.branch_with(a, m, further)
         return None
 
     def _merge(self, last: Found, branch: Branch) -> Found:
@@ -304,9 +360,19 @@ class Discovery(Passing):
             last.relation.path,
             Branch(last.relation.source, nodes),
         )
-        del self.found[last.key]
+        self.found.pop(last.key, None)
         names = dict.fromkeys((*last.parameters, *self.graph.parameters_of(branch)))
-        return replace(last, relation=relation, parameters=tuple(names), parallel=True, alpha=1.0)
+        return replace(
+            last,
+            relation=relation,
+            parameters=tuple(names),
+            inside=self._inside(relation.branch),
+            parallel=True,
+            alpha=1.0,
+        )
+
+    def _inside(self, branch: Branch) -> list[Found]:
+        return [self._by_number[number] for number in sums_inside(branch, self.relater.sums)]
 
     def _run(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         result = run()

@@ -69,6 +69,11 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from (item for item in value.values() if isinstance(item, Tensor))
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was written in place; inference tensors are not counted."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 class Graph:
     """The graph of one forward.
 
@@ -138,7 +143,11 @@ class Graph:
             return
         op = classify(name)
         operands = list(tensors_in(args))
-        if outputs[0].grad_fn is not None and self._masks_with(op, operands):
+        if (
+            outputs[0].requires_grad
+            and outputs[0].grad_fn is not None
+            and self._masks_with(op, operands)
+        ):
             self._masks.add(self._remember(outputs[0].grad_fn))
         sources = tuple(self._data_edges(operands, but_tracked=outputs[0].requires_grad))
         if not sources:
@@ -220,6 +229,8 @@ class Graph:
 
     def _refine(self, node: Node) -> None:
         """Tells the meanings of a multiplication and an addition apart by their operands."""
+        if node.op is Op.TRANSPARENT and _moves_last_axis(node.handle):
+            node.op = Op.TURN
         data = self.data_inputs(node)
         if node.op is Op.MULTIPLY and len(data) < 2:
             node.op = Op.MASK if node.number in self._masks else Op.SCALE
@@ -363,3 +374,19 @@ class Graph:
             if node.op is Op.PARAMETER:
                 yield self.names[int(-current[0])]
             todo.extend(node.operands)
+
+
+def _moves_last_axis(handle: Any) -> bool:
+    """Whether a transposition or permutation makes another axis the last.
+
+    Told from the numbers that autograd keeps with the node; a dimension counted from the end is
+    kept as an unsigned number.
+    """
+    dims = getattr(handle, "_saved_dims", None)
+    if dims is not None:
+        return len(dims) > 0 and dims[-1] not in (len(dims) - 1, 2**64 - 1)
+    pair = {getattr(handle, "_saved_dim0", None), getattr(handle, "_saved_dim1", None)}
+    if None in pair or len(pair) < 2:
+        return False
+    last = len(handle._input_metadata[0].shape) - 1
+    return bool(pair & {last, 2**64 - 1})

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from skipscope.find.graph import Edge, tensors_in
+from skipscope.find.graph import Edge, tensors_in, version_of
 from skipscope.guard import Guard
 
 _TORCH = Path(torch.__file__).parent
@@ -70,6 +70,8 @@ class Places:
         #: the running modules, each with the tensors it received and their edges then
         self._stack: list[tuple[str, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
         self._handles = ExitStack()
+        #: how many forwards began: calls of a module of the model from outside of all of them
+        self.forwards = 0
         #: class name of each module that ran, by path
         self.called: dict[str, str] = {}
         #: edge -> (tensor, its version then): inputs of modules, for the x behind a shortcut
@@ -77,13 +79,14 @@ class Places:
 
     def __enter__(self) -> Places:
         self._handles.callback(torch_module.register_module_forward_pre_hook(self._before).remove)
-        self._handles.callback(
-            torch_module.register_module_forward_hook(
-                self._after,
-                with_kwargs=True,
-                always_call=True,
-            ).remove
+        handle = torch_module.register_module_forward_hook(
+            self._after, with_kwargs=True, always_call=True
         )
+        self._handles.callback(handle.remove)
+        # PyTorch's handle forgets this entry, with which every later call of a module looks for
+        # hooks, and a compiled module warns of them.
+        kwargs = torch_module._global_forward_hooks_with_kwargs
+        self._handles.callback(kwargs.pop, handle.id, None)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,6 +98,11 @@ class Places:
         """Path of the innermost module of the model that is running."""
         return self._stack[-1][0] if self._stack else ""
 
+    @property
+    def running(self) -> bool:
+        """Whether a module of the model runs."""
+        return bool(self._stack)
+
     def forget(self) -> None:
         """Drops what is known of tensors."""
         self._tensors.clear()
@@ -103,7 +111,7 @@ class Places:
         """The tensor of an edge, if it is alive and unchanged."""
         known = self._tensors.get(edge)
         tensor = known[0]() if known is not None else None
-        return tensor if known and tensor is not None and tensor._version == known[1] else None
+        return tensor if known and tensor is not None and version_of(tensor) == known[1] else None
 
     def was_rewritten(self, tensor: Tensor, edge: Edge | None) -> bool:
         """Whether the innermost running module that received this tensor got another version."""
@@ -125,6 +133,7 @@ class Places:
         name = self._names.get(id(module))
         if name is not None:
             self.called.setdefault(name, type(module).__name__)
+            self.forwards += not self._stack
             self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
 
     def _leave(self, module: nn.Module, call: tuple[Any, ...]) -> None:
@@ -138,5 +147,5 @@ class Places:
         edge = self._on_input(tensor)
         reference = weakref.ref(tensor)
         if edge is not None:
-            self._tensors[edge] = (reference, tensor._version)
+            self._tensors[edge] = (reference, version_of(tensor))
         return reference, edge

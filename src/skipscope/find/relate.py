@@ -6,7 +6,7 @@ way from there to `f`, the branch, holds a parametric operation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from skipscope.find.graph import Branch, Edge, Graph, Node
@@ -60,11 +60,10 @@ class Relation:
         return self.branch.nodes[max(matrices)] if matrices else None
 
 
-def way_back(graph: Graph, edge: Edge) -> tuple[list[Link], Edge | None]:
-    """The points that a shortcut operand may be an image of, nearest first; and where a gate began.
+def way_back(graph: Graph, edge: Edge) -> list[Link]:
+    """The points that a shortcut operand may be an image of, nearest first.
 
-    The way ends where data of two kinds meet. When they meet in a multiplication by something that
-    was computed from the data itself, that is a gate (Highway, GRU), not a shortcut.
+    The way ends where data of two kinds meet.
     """
     links = [Link(edge, ())]
     path: tuple[Op, ...] = ()
@@ -75,16 +74,35 @@ def way_back(graph: Graph, edge: Edge) -> tuple[list[Link], Edge | None]:
         edge, between = step
         op = summary(between)
         if op is None:
-            gated = between[0].op is Op.MULTIPLY
-            return links, edge if gated else None
+            break
         if op is Op.ACTIVATION and PROJECTION & set(path):
             break  # an activation and then a projection is a branch, not a shortcut
+        if op in MATRIX and Op.ACTIVATION in path:
+            break  # so is a weight with an activation behind
         if op not in PASSES:
             path = (op, *path)
         if sum(op in MATRIX for op in path) > MAX_MATRICES:
             break
         links.append(Link(edge, path))
-    return links, None
+    return links
+
+
+def views(graph: Graph, edge: Edge) -> list[Edge]:
+    """An edge and those that it is a view, a cast or a shift of."""
+    return [link.edge for link in way_back(graph, edge) if not link.path]
+
+
+def factors(graph: Graph, edge: Edge) -> list[Edge]:
+    """The data that an operand is the product of; none where it is no product of two."""
+    for _ in range(MAX_STEPS):
+        node = graph.node(edge)
+        data = graph.data_inputs(node)
+        if node.op is Op.MULTIPLY or (node.op is Op.LINEAR and len(data) > 1):
+            return data
+        if len(data) != 1 or node.op not in PASSES | {Op.SCALE}:
+            break
+        edge = data[0]
+    return []
 
 
 def summary(between: list[Node]) -> Op | None:
@@ -122,14 +140,26 @@ class Relater:
         return min(options, key=lambda r: (order[r.kind], len(r.path)), default=None)
 
     def is_gate(self, left: Edge | None, right: Edge | None) -> bool:
-        """Whether one operand is data multiplied by data that the other descends from."""
-        for s, f in ((left, right), (right, left)):
-            if s is None or f is None:
-                continue
-            _, gate = way_back(self.graph, s)
-            if gate is not None and self.graph.descends(f, [gate]):
-                return True
-        return False
+        """Whether one operand is a product of data and the other a nonlinear image of a factor.
+
+        That is a gate (Highway, GRU), not a shortcut.
+        """
+        if left is None or right is None:
+            return False
+        return any(
+            NONLINEAR & branch.ops
+            for s, f in ((left, right), (right, left))
+            for branch in self.graph.descends(f, self._factors(s)).values()
+        )
+
+    def _factors(self, edge: Edge) -> list[Edge]:
+        return [same for factor in factors(self.graph, edge) for same in views(self.graph, factor)]
+
+    def are_related(self, operands: Iterable[Edge]) -> bool:
+        """Whether one of several operands descends from another, or from what that is a view of."""
+        same = {f: views(self.graph, f) for f in operands}
+        points = {edge for edges in same.values() for edge in edges}
+        return any(self.graph.descends(f, points.difference(same[f])) for f in same)
 
     def branch_between(self, source: Edge, operand: Edge | None) -> Branch | None:
         """The branch from a known x to an operand, when there is a parametric one."""
@@ -141,7 +171,7 @@ class Relater:
     def _as_shortcut(self, s: Edge, f: Edge) -> Relation | None:
         if self.graph.constant(s):
             return None
-        links, _ = way_back(self.graph, s)
+        links = way_back(self.graph, s)
         branches = self.graph.descends(f, [link.edge for link in links])
         # Only the nearest point counts: what lies further back leads to both operands through it.
         nearest = next((link for link in links if link.edge in branches), None)

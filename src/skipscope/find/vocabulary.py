@@ -15,6 +15,7 @@ class Op(Enum):
     """The classes of operation that finding tells apart."""
 
     TRANSPARENT = "transparent"  # moves or casts elements: an identity shortcut stays one
+    TURN = "turn"  # transparent, and another axis becomes the last
     MASK = "mask"  # multiplied by a mask: dropout, stochastic depth, padding
     SLICE = "slice"  # keeps a part
     SCALE = "scale"  # multiplied by a constant or a parameter
@@ -39,13 +40,18 @@ class Op(Enum):
 
 _NAMES: dict[Op, str] = {
     Op.TRANSPARENT: """
-        view unsafeview viewas reshape reshapealias reshapeas permute transpose t mt mh swapaxes
+        view unsafeview viewas reshape reshapealias reshapeas permute transpose t mt mh h swapaxes
         swapdims movedim clone copy tocopy to type typeas alias expand expandas unsqueeze squeeze
         roll contiguous flatten unflatten asstrided detach float half bfloat16 double cuda cpu
         flip rot90 real viewasreal viewascomplex broadcastto copyslices ravel neg lift liftfresh
         dropout dropout1d dropout2d dropout3d alphadropout featurealphadropout featuredropout
         nativedropout fuseddropout asnestedtensor identity requiresgrad data unsafechunk
-        pixelshuffle pixelunshuffle channelshuffle im2col unfold""",
+        pixelshuffle pixelunshuffle channelshuffle im2col unfold
+        fakequantizepertensoraffine fakequantizepertensoraffinecachemask
+        fakequantizepertensoraffinecachemasktensorqparams fakequantizeperchannelaffine
+        fakequantizeperchannelaffinecachemask fakequantizelearnablepertensoraffine
+        fakequantizelearnableperchannelaffine fusedmovingavgobsfakequant
+        fusedmovingavgobsfqhelper""",
     Op.SLICE: """
         slice split splitwithsizes unsafesplit unsafesplitwithsizes chunk tensorsplit select narrow
         unbind index getitem indexselect gather take takealongdim maskedselect diagonal""",
@@ -104,7 +110,7 @@ PROJECTION = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.NORM, Op.POOL, Op.PAD, Op.
 #: Operations that are not linear in their data; a norm counts as linear here.
 NONLINEAR = frozenset({Op.ACTIVATION, Op.ATTENTION, Op.CUSTOM, Op.MULTIPLY})
 #: Operations that pass the elements on.
-PASSES = frozenset({Op.TRANSPARENT, Op.MASK, Op.SHIFT})
+PASSES = frozenset({Op.TRANSPARENT, Op.TURN, Op.MASK, Op.SHIFT})
 
 
 @cache
@@ -142,4 +148,4 @@ def makes_anew(name: str) -> bool:
     >>> makes_anew("new_zeros"), makes_anew("randn_like"), makes_anew("relu")
     (True, True, False)
     """
-    return name.startswith("new_") or name.endswith("_like")
+    return name.startswith("new_") or name.endswith("_like") or name == "grad"

@@ -61,8 +61,10 @@ def gradient_cosine(gib: Floats, gi: Floats, gb: Floats) -> Floats:
 def shortcut_presence(
     gxy: Floats,
     gy: Floats,
+    s: Floats,
     ss: Floats,
     n: Floats,
+    x: Floats,
     xx: Floats,
     n_x: Floats,
     kind: npt.NDArray[Any],
@@ -72,5 +74,6 @@ def shortcut_presence(
     The shortcut is `s = alpha*x`; alpha is 1 for an identity and else taken from the forward, so
     that a detached shortcut is held against what it should pass on. Missing at a projection.
     """
-    alpha = np.where(kind == "identity", 1.0, np.sqrt((ss / n) / (xx / n_x)))
+    size = np.sqrt((ss / n) / (xx / n_x)) * np.where(s * x < 0, -1.0, 1.0)
+    alpha = np.where(kind == "identity", 1.0, size)
     return np.where(kind == "projection", np.nan, gxy / (alpha * gy))

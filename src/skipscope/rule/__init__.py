@@ -71,6 +71,8 @@ class Rule:
     initial_only: bool  #: looks at step 0 of a fresh run only
     explains: tuple[str, ...]  #: codes whose findings at or after a place of ours follow from it
     explains_overall: tuple[str, ...]  #: the same for findings about a whole stream or model
+    explains_here: tuple[str, ...]  #: codes whose findings follow only at the very same sites
+    whole_stream: bool  #: its findings concern a whole stream, whatever sites they name
     function: Callable[..., Iterable[Hit]]
     inputs: tuple[str, ...]
     optional: frozenset[str]
@@ -162,6 +164,8 @@ def rule(
     initial_only: bool = False,
     explains: tuple[str, ...] = (),
     explains_overall: tuple[str, ...] = (),
+    explains_here: tuple[str, ...] = (),
+    whole_stream: bool = False,
 ) -> Callable[[Callable[..., Iterable[Hit]]], Rule]:
     """Declare a rule: the gates above a generator of hits.
 
@@ -175,7 +179,8 @@ def rule(
         rule_docs.sections(function.__doc__ or "")
         return Rule(
             code, name, severity, patience, min_steps, after_warmup, needs_sites, initial_only,
-            explains, explains_overall, function, inputs, optional, thresholds,
+            explains, explains_overall, explains_here, whole_stream, function, inputs, optional,
+            thresholds,
         )  # fmt: skip
 
     return declare

@@ -65,6 +65,14 @@ def _history(inputs: Inputs) -> History:
     return inputs.history
 
 
+def _row_alignment(inputs: Inputs) -> Table:
+    """Mean cosine between the rows of each sum, once captures keep it."""
+    try:
+        return _history(inputs).table("row_alignment")
+    except ValueError:
+        raise NotMeasurable("needs the cosine between rows, which is not recorded") from None
+
+
 #: What a rule may ask for beside the measures. Derived ones come from other inputs.
 FACTS: Mapping[str, Callable[[Inputs], Any]] = {
     "sites": lambda inputs: _history(inputs).sites,
@@ -79,5 +87,6 @@ FACTS: Mapping[str, Callable[[Inputs], Any]] = {
     "warmup": lambda inputs: warmup(
         inputs["lr"], inputs.get("skipped"), inputs.get("groups") or ()
     ),
+    "row_alignment": _row_alignment,
     "gate": lambda _: Gate(),  # replaced by the rule's own
 }

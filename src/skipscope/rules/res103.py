@@ -30,7 +30,14 @@ _CAUSES = {
 }
 
 
-@rule(code="RES103", name="dead-branch", severity="warning", patience=3, explains=("RES203",))
+@rule(
+    code="RES103",
+    name="dead-branch",
+    severity="warning",
+    patience=3,
+    explains=("RES203",),
+    explains_here=("RES104", "RES404"),
+)
 def dead_branch(
     branch_ratio: Table,
     sites: SiteMap,

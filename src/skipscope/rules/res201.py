@@ -25,7 +25,7 @@ _LAW = "at most sqrt(2) while variance is linear in depth"
     name="activation-growth",
     severity="warning",
     patience=3,
-    explains=("RES202", "RES205", "RES902"),
+    explains=("RES202", "RES205"),
     explains_overall=("RES101", "RES105", "RES202", "RES205", "RES301"),
 )
 def activation_growth(

@@ -1,0 +1,53 @@
+"""Update sizes over the weight matrices of a model: what tells a hot run from a cold one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from skipscope.history import Table
+from skipscope.records import Parameter
+from skipscope.rule.gates import NotMeasurable
+
+Floats = npt.NDArray[np.float64]
+
+#: Their rows move only when their token occurs.
+_SPARSE = ("Embedding", "EmbeddingBag")
+
+
+def matrices(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The trainable weights with two axes or more, embeddings left out.
+
+    Norms, biases and scales have norms of their own kind; rows of an embedding move only when
+    their token occurs.
+    """
+    return [p for p in parameters if p.trainable and len(p.shape) > 1 and p.owner not in _SPARSE]
+
+
+def columns(table: Table, chosen: Sequence[Parameter]) -> Floats:
+    """The values of some parameters, NaN where not measured. Shape: (rows, parameters).
+
+    Raises:
+        NotMeasurable: there are no such parameters, or none of them was measured.
+    """
+    at = {name: column for column, name in enumerate(table.columns)}
+    held = [at[p.name] for p in chosen if p.name in at]
+    values: Floats = table.values[:, held]
+    if not held or table.missing[:, held].all():
+        raise NotMeasurable(f"needs {table.label} of a trainable matrix, never measured")
+    return values
+
+
+def medians(values: Floats) -> Floats:
+    """The median of each row over what was measured, NaN where nothing was. Shape: (rows,)."""
+    result = np.full(len(values), np.nan)
+    rows = ~np.isnan(values).all(axis=1) if values.size else np.zeros(len(values), bool)
+    result[rows] = np.nanmedian(values[rows], axis=1)
+    return result
+
+
+def fan_in(parameter: Parameter) -> int:
+    """Inputs of one output of a matrix or convolution."""
+    return max(int(np.prod(parameter.shape[1:], dtype=np.int64)), 1)

@@ -1,0 +1,93 @@
+"""Compiled modules: captured steps run eagerly, and nothing is compiled again because of us."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from skipscope import ResidualMonitor
+from tests.lightning import parts
+
+# Dynamo looks at `.grad` of everything.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
+class Counted(parts.Net):
+    """Notes how many graphs there are after each step."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.graphs: list[int] = []
+
+    def training_step(self, batch: parts.Batch, batch_idx: int) -> torch.Tensor:
+        return self.loss(batch)  # nothing that would be compiled anew each time
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.graphs.append(counters["stats"]["unique_graphs"])
+
+
+def _compiled(how: str, backend: str = "eager") -> Any:
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(7)
+    net = Counted("gpt", "adamw")
+    if how == "whole":
+        return torch.compile(net, backend=backend)
+    if how == "body":
+        net.body = torch.compile(net.body, backend=backend)
+    elif how == "blocks":
+        for block in net.body.blocks:
+            block.compile(backend=backend)
+    return net
+
+
+def _inner(net: Any) -> Counted:
+    return getattr(net, "_orig_mod", net)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("how", ["whole", "body", "blocks"])
+def test_nothing_is_compiled_again(tmp_path: Path, how: str, backend: str) -> None:
+    """Steps 3, 5, 6, 7 and 9 are plain; the first of them compiles, the others must not."""
+    net = _compiled(how, backend)
+    callback = ResidualMonitor(report=[], on_error="raise")
+    parts.trainer(tmp_path, callback, max_epochs=2).fit(net, parts.loader("gpt"))
+    captured = callback.history.capture_steps.tolist()
+    assert captured[:5] == [0, 1, 2, 4, 8]
+    assert len(captured) < 20
+    graphs = _inner(net).graphs
+    assert graphs[2] == 0
+    assert 0 < graphs[3] == graphs[-1]
+    assert callback.history.run.compiled
+    modules = [site.module for site in callback.history.sites.sites]
+    assert modules == ["body.blocks.0"] * 2 + ["body.blocks.1"] * 2
+    assert not callback.history.table("gradient_gain").missing.any()
+    assert parts.attached(_inner(net))["stance"][0] == "default"
+
+
+@pytest.mark.parametrize("how", ["whole", "body", "blocks"])
+def test_skip_captures_nothing_and_says_so(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = _compiled(how)
+    callback = ResidualMonitor(on_compile="skip", report=["console"], on_error="raise")
+    with caplog.at_level(logging.WARNING, "skipscope"):
+        parts.trainer(tmp_path, callback).fit(net, parts.loader("gpt"))
+    assert not len(callback.history.capture_steps)
+    assert len(callback.history.update_steps) == 10  # parameters are measured all the same
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "skipscope"]
+    assert "on_compile='skip'" in said
+    graphs = _inner(net).graphs
+    assert 0 < graphs[0] == graphs[-1]
+    assert "nothing measured" in capsys.readouterr().out
+
+
+def test_an_uncompiled_model_is_not_skipped(tmp_path: Path) -> None:
+    callback = ResidualMonitor(on_compile="skip", report=[], on_error="raise")
+    parts.trainer(tmp_path, callback).fit(parts.Net(), parts.loader())
+    assert len(callback.history.capture_steps) == 5

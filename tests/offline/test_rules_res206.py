@@ -1,0 +1,111 @@
+"""RES206: a branch turned against its shortcut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skipscope.records import SiteMap
+from skipscope.rule import Hit, NotMeasurable
+from skipscope.rules import RULES
+from tests.offline.builders import make_map, make_site
+from tests.offline.rule_values import chain, names, staged, table
+
+RULE = RULES["RES206"]
+WIDE = (4, 8, 48)
+
+
+def look(
+    c: Any, r: Any, sites: SiteMap | None = None, rows: int = 3, **over: float
+) -> tuple[Hit, ...]:
+    known = sites or chain(6, shape=WIDE)
+    shape = (rows, len(known.sites))
+    given = {
+        name: table(name, np.broadcast_to(np.asarray(v, float), shape), names(known))
+        for name, v in (("cosine", c), ("branch_ratio", r))
+    }
+    return RULE.run({**given, "sites": known}, **over)
+
+
+def at(place: int, value: float, rest: float = 0.1, sites: int = 6) -> np.ndarray:
+    return np.where(np.arange(sites) == place, value, rest)
+
+
+def test_one_erasing_branch() -> None:
+    (hit,) = look(at(3, -0.9), at(3, 1.0))
+    assert (hit.where, hit.value, hit.severity) == (("blocks.3",), -0.9, None)
+    assert hit.evidence["growth"] == pytest.approx(np.sqrt(0.2))
+    assert (hit.first_step, hit.last_step) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("c", "r", "found"), [(-0.51, 0.51, 1), (-0.49, 0.51, 0), (-0.51, 0.49, 0), (-1.0, 0.3, 0)]
+)
+def test_both_thresholds(c: float, r: float, found: int) -> None:
+    assert len(look(at(3, c), at(3, r))) == found
+
+
+def test_two_captures_in_a_row() -> None:
+    c = np.tile(at(3, 0.1), (5, 1))
+    c[[0, 2, 4], 3] = -0.9
+    assert not look(c, 1.0, rows=5)
+    c[3, 3] = -0.9
+    (hit,) = look(c, 1.0, rows=5)
+    assert (hit.first_step, hit.last_step) == (2, 4)
+
+
+def test_several_are_one_finding() -> None:
+    c = np.where(np.arange(6) > 3, -0.8, 0.0)
+    (hit,) = look(c, 1.0)
+    assert hit.where == ("blocks.4", "blocks.5")
+
+
+def test_first_sites() -> None:
+    """Those of post-norm streams are left out, others where the branch drowns the embedding."""
+    assert not look(at(0, -0.9), 1.0, chain(6, shape=WIDE, norm_placement="post-norm"))
+    assert look(at(1, -0.9), 1.0, chain(6, shape=WIDE, norm_placement="post-norm"))
+    assert look(at(0, -0.9), 1.0)
+    pairs = make_map(
+        *(make_site(k, module=f"h.{k // 2}", shape=WIDE) for k in range(6)),
+        embedding_fed=True,
+    )
+    assert not look(at(1, -0.9), 5.1, pairs)
+    assert look(at(1, -0.9), 4.9, pairs)
+    assert look(at(2, -0.9), 5.1, pairs)
+
+
+def test_projections_are_not_judged() -> None:
+    assert not look(at(3, -0.9), 1.0, staged(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("width", "c", "found"), [(16, -0.74, 0), (16, -0.76, 1), (8, -0.89, 0), (8, -0.91, 1)]
+)
+def test_few_channels_are_opposed_by_chance(width: int, c: float, found: int) -> None:
+    """Random vectors of C channels have a cosine of 0 +- 1/sqrt(C)."""
+    assert len(look(at(3, c), 1.0, chain(6, shape=(4, 8, width)))) == found
+    image = chain(6, shape=(4, width, 64, 64), rows="sample")
+    assert len(look(at(3, c), 1.0, image)) == found
+
+
+def test_healthy_cosines_are_silent() -> None:
+    assert not look(-0.3, 0.8)
+    assert not look(0.9, 0.8)
+
+
+def test_the_growth_is_taken_where_it_was_measured() -> None:
+    known = chain(6)
+    given = {
+        "cosine": table("cosine", np.tile(at(3, -0.9), (3, 1)), names(known)),
+        "branch_ratio": table("branch_ratio", np.ones((3, 6)), names(known)),
+        "growth": table("growth", np.tile(at(3, 0.45), (3, 1)), names(known)),
+        "sites": known,
+    }
+    assert RULE.run(given)[0].evidence["growth"] == 0.45
+
+
+def test_nothing_to_judge() -> None:
+    with pytest.raises(NotMeasurable, match="no projection"):
+        look([[-0.9]], [[1.0]], chain(1, norm_placement="post-norm"), rows=1)
