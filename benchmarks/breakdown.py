@@ -7,7 +7,6 @@ one's own time only: what a wrapped function inside takes is taken off.
 from __future__ import annotations
 
 import importlib
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 from benchmarks.arms import monitor_for
 from benchmarks.nets import gpt_training
 from benchmarks.settings import Settings
-from benchmarks.timing import Spread, timed
+from benchmarks.timing import CLOCKS, Seconds, Spread, middle_of, milliseconds, now, timed
 
 #: What a captured step consists of, and the functions that do it.
 PARTS: tuple[tuple[str, str, str], ...] = (
@@ -49,24 +48,24 @@ PARTS: tuple[tuple[str, str, str], ...] = (
 _NOT_OURS = "(the model's own additions)"
 
 
-class Clock:
-    """Own time of each part; parts may lie within parts."""
+class Watch:
+    """Own time of each part, on both clocks; parts may lie within parts."""
 
     def __init__(self) -> None:
-        self.own: dict[str, float] = defaultdict(float)
-        self._inner: list[float] = [0.0]
+        self.own: dict[str, Seconds] = defaultdict(lambda: Seconds(0.0, 0.0))
+        self._inner = [Seconds(0.0, 0.0)]
 
     def wrap(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function with its own time counted."""
 
         @wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            self._inner.append(0.0)
-            start = time.perf_counter()
+            self._inner.append(Seconds(0.0, 0.0))
+            start = now()
             try:
                 return function(*args, **kwargs)
             finally:
-                took = time.perf_counter() - start
+                took = now() - start
                 self.own[part] += took - self._inner.pop()
                 self._inner[-1] += took
 
@@ -74,9 +73,9 @@ class Clock:
 
 
 @contextmanager
-def clocked() -> Iterator[Clock]:
+def clocked() -> Iterator[Watch]:
     """Wraps all `PARTS` while it is open."""
-    clock = Clock()
+    watch = Watch()
     with ExitStack() as stack:
         for part, module, path in PARTS:
             owner: Any = importlib.import_module(module)
@@ -84,38 +83,46 @@ def clocked() -> Iterator[Clock]:
             for attribute in way:
                 owner = getattr(owner, attribute)
             function = owner.__dict__[name]
-            setattr(owner, name, clock.wrap(part, function))
+            setattr(owner, name, watch.wrap(part, function))
             stack.callback(setattr, owner, name, function)
-        yield clock
+        yield watch
 
 
 def run(settings: Settings) -> Iterator[str]:
-    """Captured steps of the GPT with the clock on; the medians of each part over steps."""
+    """Captured steps of the GPT with the clock on, each beside a plain step."""
     training = gpt_training(settings.depth, settings.width, settings.batch, settings.tokens)
     monitor = monitor_for(training, preset="debug")
-    parts: dict[str, list[float]] = defaultdict(list)
-    extra: list[float] = []
-    for step in range(2 + 3 * settings.repetitions):
+    parts: dict[str, list[Seconds]] = defaultdict(list)
+    extra: list[Seconds] = []
+    steps = 3 * settings.repetitions
+    for step in range(2 + steps):
         plain = timed(training.step)
-        with clocked() as clock:
+        with clocked() as watch:
             watched = timed(lambda: _captured(monitor, training.step))
-        if step < 2:
-            continue
-        extra.append(1000 * (watched.wall - plain.wall))
-        for part in dict.fromkeys(part for part, *_ in PARTS):
-            parts[part].append(1000 * clock.own[part])
+        if step >= 2:
+            extra.append(watched - plain)
+            for part in dict.fromkeys(part for part, *_ in PARTS):
+                parts[part].append(watch.own[part])
     sites = len(monitor.history.sites.sites)
-    own = {part: Spread.of(values) for part, values in parts.items()}
-    total = sum(spread.middle for part, spread in own.items() if part != _NOT_OURS)
-    yield f"{sites} sites; medians of {3 * settings.repetitions} captured steps, on the wall clock"
-    yield f"the monitor's own time: {total:.1f} ms a captured step, {total / sites:.2f} ms per site"
-    above = Spread.of(extra)
-    yield (
-        f"captured step above plain step: {above.text('.1f')} ms, {above.middle / sites:.2f} ms "
-        "per site (with the function mode's own dispatch and crowded caches)"
-    )
-    for part, spread in sorted(own.items(), key=lambda item: -item[1].middle):
-        yield f"    {part:28} {spread.text('.2f')} ms"
+    yield f"{sites} sites; medians of {steps} captured steps; processor time is that of all threads"
+    for clock in CLOCKS:
+        own = [
+            sum(getattr(parts[p][i], clock) for p in parts if p != _NOT_OURS) for i in range(steps)
+        ]
+        for what, values in (
+            ("the monitor's own time", own),
+            ("captured step above plain step", [getattr(seconds, clock) for seconds in extra]),
+        ):
+            spread = Spread.of(values)
+            per_site = Spread.of([value / sites for value in values])
+            yield (
+                f"{clock:4}  {what}: {spread.text('.1f', 1e3)} ms, "
+                f"per site {per_site.text('.2f', 1e3)} ms"
+            )
+    yield "of which (ms)                      cpu                     wall"
+    for part, seconds in sorted(parts.items(), key=lambda item: -middle_of(item[1]).cpu):
+        cpu, wall = (milliseconds(seconds, clock).text(".2f") for clock in CLOCKS)
+        yield f"    {part:28} {cpu:22}  {wall}"
     yield from _full_window(monitor)
 
 
@@ -141,5 +148,6 @@ def _full_window(monitor: Any) -> Iterator[str]:
         history.append_facts(facts)  # so that no table is remembered
         monitor.diagnose()
 
-    took = Spread.of([timed(diagnose).wall for _ in range(9)])
-    yield f"a diagnosis over a full window: {took.text('.1f', 1e3)} ms (it runs at each capture)"
+    seconds = [timed(diagnose) for _ in range(9)]
+    cpu, wall = (milliseconds(seconds, clock).text(".1f") for clock in CLOCKS)
+    yield f"a diagnosis over a full window: cpu {cpu} ms, wall {wall} ms (one at each capture)"

@@ -23,6 +23,9 @@ class Seconds:
     def __add__(self, other: Seconds) -> Seconds:
         return Seconds(self.cpu + other.cpu, self.wall + other.wall)
 
+    def __sub__(self, other: Seconds) -> Seconds:
+        return Seconds(self.cpu - other.cpu, self.wall - other.wall)
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -37,9 +40,7 @@ class Spread:
         return cls(median(values), min(values), max(values))
 
     def text(self, form: str = ".3f", factor: float = 1.0) -> str:
-        middle, low, high = (
-            format(factor * v, form) for v in (self.middle, self.low, self.high)
-        )
+        middle, low, high = (format(factor * v, form) for v in (self.middle, self.low, self.high))
         return f"{middle} [{low} to {high}]"
 
     def verdict(self, aim: float, margin: float) -> str:
@@ -51,9 +52,14 @@ class Spread:
 
 def timed(function: Callable[[], object]) -> Seconds:
     """Runs once."""
-    cpu, wall = time.process_time(), time.perf_counter()
+    start = now()
     function()
-    return Seconds(time.process_time() - cpu, time.perf_counter() - wall)
+    return now() - start
+
+
+def now() -> Seconds:
+    """Both clocks."""
+    return Seconds(time.process_time(), time.perf_counter())
 
 
 def interleave(

@@ -105,9 +105,7 @@ def _watched_step(monitor: Monitor, training: Training, step: int, host: list[fl
     host.append(begun - start + time.perf_counter() - stepped)
 
 
-def _ratio(
-    seconds: dict[str, tuple[Seconds, Seconds]], counts: Counter[str], clock: str
-) -> float:
+def _ratio(seconds: dict[str, tuple[Seconds, Seconds]], counts: Counter[str], clock: str) -> float:
     plain, watched = (
         sum(count * getattr(seconds[kind][arm], clock) for kind, count in counts.items())
         for arm in (0, 1)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from skipscope.guard import Guard
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
@@ -43,6 +46,19 @@ _BASES: Any = tuple(filter(None, map(_callback_of, _PACKAGES))) or (object,)
 
 class _CallbackBase(*_BASES):  # type: ignore[misc]
     """A callback for the Trainers of every installed Lightning package."""
+
+
+_Hook = TypeVar("_Hook", bound=Callable[..., None])
+
+
+def _guarded(hook: _Hook) -> _Hook:
+    """An error in a hook of ours is told once, and turns the callback off."""
+
+    @wraps(hook)
+    def safe(self: ResidualMonitor, *args: Any) -> None:
+        self.run_guarded(hook, *args)
+
+    return safe  # type: ignore[return-value]
 
 
 class ResidualMonitor(_CallbackBase):
@@ -105,6 +121,7 @@ class ResidualMonitor(_CallbackBase):
         self._state: dict[str, Any] = {}
         self._steps_in_epoch = 0
         self._summary: dict[str, float] = {}
+        self._guard = Guard(self.options.on_error)
 
     @property
     def state_key(self) -> str:
@@ -129,6 +146,14 @@ class ResidualMonitor(_CallbackBase):
             raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
         return self.monitor
 
+    def run_guarded(self, hook: Callable[..., None], *args: Any) -> None:
+        """Runs a hook of ours; after an error nothing stays attached."""
+        try:
+            self._guard.call(f"the callback's {hook.__name__}", hook, self, *args)
+        finally:
+            if self._guard.broken:
+                self._abandon()
+
     # ------------------------------------------------------------------ the run
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Forgets an earlier fit, before a checkpoint may tell of another."""
@@ -136,6 +161,7 @@ class ResidualMonitor(_CallbackBase):
             self.monitor = None
             self._state = {}
 
+    @_guarded
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Learns where files go; on every rank, since asking the Trainer is a collective."""
         directory = trainer.log_dir
@@ -152,6 +178,7 @@ class ResidualMonitor(_CallbackBase):
         self._steps_in_epoch, self._summary = 0, {}
         self.monitor = Monitor.from_options(pl_module, options)
 
+    @_guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Everything is known by now: optimizers, loggers, the scaler, the state of a resume."""
         monitor = self.monitor
@@ -165,6 +192,7 @@ class ResidualMonitor(_CallbackBase):
             monitor.load_state_dict(self._state)
             self._offer(trainer, self._state.get("summary") or {})
 
+    @_guarded
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -173,6 +201,7 @@ class ResidualMonitor(_CallbackBase):
             self.monitor.epoch = trainer.current_epoch
             self.monitor.begin_step(step=_step_axis(trainer), global_step=trainer.global_step)
 
+    @_guarded
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Gradients are accumulated and unscaled, and not clipped yet."""
         if self.monitor is not None:
@@ -181,6 +210,7 @@ class ResidualMonitor(_CallbackBase):
             scale = self.monitor.loss_scale() if fused else None
             self.monitor.gradients_ready(plain, scale)
 
+    @_guarded
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -197,6 +227,7 @@ class ResidualMonitor(_CallbackBase):
         self._summary = summary
         trainer.callback_metrics.update({k: torch.tensor(v) for k, v in summary.items()})
 
+    @_guarded
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports, unless no step was taken: a resume can end its old epoch once more."""
         if self.monitor is not None:

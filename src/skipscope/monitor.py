@@ -186,7 +186,6 @@ class Monitor:
             epoch=self.epoch,
             global_step=self.step_count if global_step is None else global_step,
             loss_scale=1.0 if self.scaler is None else float("nan"),  # a capture reads it
-            skipped=0.0,
             captured=0.0,
             host_ms=0.0,
         )

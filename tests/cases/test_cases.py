@@ -48,9 +48,6 @@ RULES_OF = {
 #: without a gradient has none either, and a gradient that fades does so over many blocks.
 SPREADING = {"RES104", "RES301", "RES302"}
 
-#: Scripts whose rule is not there yet, and which rule that is.
-NOT_YET: dict[str, str] = {}
-
 
 def scripts() -> list[Any]:
     """The scripts that are faults of a model, or healthy; the others are traps for hooks."""
@@ -58,16 +55,7 @@ def scripts() -> list[Any]:
     if not found:
         reason = f"no cases: {FOLDER.name}/ does not lie beside the repository"
         return [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
-    return [
-        pytest.param(
-            path,
-            id=path.stem,
-            marks=[pytest.mark.xfail(strict=True, reason=f"needs {NOT_YET[path.stem]}")]
-            if path.stem in NOT_YET
-            else [],
-        )
-        for path in found
-    ]
+    return [pytest.param(path, id=path.stem) for path in found]
 
 
 def load(path: Path) -> ModuleType:

@@ -179,3 +179,26 @@ def test_an_error_of_our_own_turns_it_off(
     assert record.exc_info
     assert "planned" in str(record.exc_info[1])
     assert "the training goes on" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "hook", ["_run_directory", "_plain_optimizer", "_steps_now", "_step_axis", "_loss_of"]
+)
+def test_an_error_in_the_callback_stops_no_training(
+    hook: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(f"skipscope.lightning.{hook}", broken)
+    with caplog.at_level(logging.WARNING, "skipscope"):
+        trainer = parts.trainer(tmp_path, ResidualMonitor(report=[]), max_epochs=2)
+        trainer.fit(parts.Net(), parts.loader())
+    (said,) = _messages(caplog)
+    assert "error of its own" in said
+    assert caplog.records[-1].exc_info is not None
+    assert trainer.global_step == 20
+    with pytest.raises(RuntimeError, match="planted"):
+        parts.trainer(tmp_path, ResidualMonitor(report=[], on_error="raise"), max_epochs=2).fit(
+            parts.Net(), parts.loader()
+        )

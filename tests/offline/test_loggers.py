@@ -240,7 +240,7 @@ def test_mlflow_takes_artifacts() -> None:
 
 
 def test_nothing_is_drawn_where_nobody_takes_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skipscope.loggers.pictures", pytest.fail)
+    monkeypatch.setattr("skipscope.pictures.pictures", pytest.fail)
     Loggers([Logger()]).pictures(run_of(4), sick(), 50)
 
 

@@ -16,7 +16,10 @@ from skipscope.rules import RULES
 from tests.offline.builders import make_history, make_map, make_parameter, make_site
 
 RULE = RULES["RES503"]
-TABLES = ("rms_shortcut", "rms_branch", "rms_sum", "cosine", "growth")
+TABLES = (
+    "rms_shortcut", "rms_branch", "rms_sum", "cosine", "growth", "max_shortcut", "max_branch",
+    "max_sum",
+)  # fmt: skip
 
 
 def parameters(count: int, widths: Sequence[int] = (), kernel: tuple[int, ...] = ()) -> Any:
@@ -285,6 +288,20 @@ def test_a_skip_around_several_blocks_is_silent() -> None:
     grown = np.sqrt(1 + 0.3**2)
     more = tables(sites, [0.3, 0.3, grown**2], shortcut_rms=[[1.0, grown, 1.0]] * 3)
     assert not look(sites, (), **more)
+
+
+def test_behind_a_norm_every_tensor_has_one_size() -> None:
+    """Adapters: the branch ends in an addition of its own, and all shortcuts have RMS 1."""
+    sites = make_map(
+        make_site(0, name="a", module="blocks.0", source="net.py:1"),
+        make_site(1, name="b", module="blocks.0", source="net.py:2"),
+        make_site(2, name="in", module="blocks.0", source="net.py:3", depth=0, nested=True),
+    )
+    grown = 0.2 * np.sqrt(1 + 0.5**2)
+    sizes = {"shortcut_rms": [[1.0, 1.0, 0.2]] * 3, "max_s": [[2.9, 3.1, 0.6]] * 3}
+    assert not look(sites, (), **tables(sites, [grown, 0.4, 0.5], **sizes))
+    one_tensor = {**sizes, "max_s": [[2.9, 2.9, 0.6]] * 3}
+    assert look(sites, (), **tables(sites, [grown, 0.4, 0.5], **one_tensor))
 
 
 def test_nothing_recorded() -> None:

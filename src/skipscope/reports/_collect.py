@@ -227,7 +227,7 @@ def _updates(history: History) -> UpdatesView:
         measured=len(known),
         trainable=len(trainable),
         skipped=int(np.nansum(skipped)),
-        steps=len(skipped),
+        steps=int(np.count_nonzero(~np.isnan(skipped))),
         loss=next(iter(_latest(history.table("loss")).values()), None),
         lr=tuple(_latest(history.table("lr")).values()),
         loss_scale=next(iter(_latest(history.table("loss_scale")).values()), None),

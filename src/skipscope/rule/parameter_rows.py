@@ -72,6 +72,11 @@ class ParameterRows:
         result: Floats = values[:, self.at[parameter.name]]
         return result
 
+    def ever(self, values: Floats) -> Mask:
+        """Whether each parameter ever had a value above 0. Shape: (parameters,)."""
+        shown: Mask = np.logical_or.reduce(np.nan_to_num(values) > 0, axis=0)
+        return shown
+
     def with_gradient(self, parameter: Parameter) -> Mask:
         """The rows in which its gradient was more than rounding. Shape: (rows,)."""
         size = max(int(np.prod(parameter.shape, dtype=np.int64)), 1)

@@ -98,8 +98,9 @@ def parameter_not_optimised(
         Cut off by no_grad: XiaLiPKU/EMANet issue 14. A wrong variable: hypnopump/keras-wrn PR 2.
         Frozen on purpose: facebookresearch/moco issue 14. The information about whole blocks left
         out is argued: a head that is trained alone through its own optimizer is common. Tried on
-        reproductions of these cases and on 44 runs without this fault (transformers, residual
-        CNNs, adapters; AdamW and SGD): none was named.
+        reproductions of these cases and on 47 healthy runs (transformers, residual CNNs, adapters;
+        AdamW and SGD): no warning, and three informations about norms and layers that these nets
+        really never call.
     """
     needed = max(real, gate.patience)
     rows = ParameterRows.of(parameters, gradient_norm, update_norm, lr, skipped, needed)
@@ -162,10 +163,13 @@ def _without_update(rows: ParameterRows, weights: Table | None, real: int) -> It
     trainable = [p for p in rows.parameters if p.trainable]
     if not any(p.group is not None for p in trainable):
         raise NotMeasurable("no optimizer that the monitor knows holds a parameter of this model")
+    moved = rows.ever(rows.update)
     found = {
         p.name: kind
         for p in trainable
-        if (kind := _why_still(rows, p, weights)) and int(rows.with_gradient(p).sum()) >= real
+        if not moved[rows.at[p.name]]
+        and (kind := _why_still(rows, p, weights))
+        and int(rows.with_gradient(p).sum()) >= real
     }
     meant = _from_the_input(trainable, found)
     named = {
@@ -177,13 +181,13 @@ def _without_update(rows: ParameterRows, weights: Table | None, real: int) -> It
 
 
 def _why_still(rows: ParameterRows, parameter: Parameter, weights: Table | None) -> str:
-    """Why a parameter does not move, empty where it moves or where that is not known."""
+    """Why a parameter never moves, empty where that is not known."""
     if parameter.group is None:
         return "in no optimizer group"
     if parameter.group < rows.taken.shape[1] and not rows.taken[:, parameter.group].any():
         return "lr 0"
     update = rows.column(rows.update, parameter)[rows.with_gradient(parameter)]
-    if not len(update) or np.isnan(update).all() or np.nanmax(update) > 0:
+    if not len(update) or np.isnan(update).all():
         return ""
     rounded = parameter.dtype in _HALF or _rounds(rows, parameter, weights)
     return "" if rounded else "not moved"
@@ -230,9 +234,9 @@ def _home(parameter: Parameter) -> str:
 def _without_gradient(rows: ParameterRows, use: _Use, real: int, idle: int) -> Iterator[Hit]:
     named: dict[Parameter, str] = {}
     inside = {without_numbers(p.name) for p in rows.parameters if _home(p)}
+    nothing = np.logical_and.reduce(np.isnan(rows.gradient), axis=0)
     for p in rows.parameters:
-        nothing = np.isnan(rows.column(rows.gradient, p)).all()
-        if not p.trainable or not nothing or int(rows.stepped(p).sum()) < real:
+        if not p.trainable or not nothing[rows.at[p.name]] or int(rows.stepped(p).sum()) < real:
             continue
         branch = bool(_home(p)) or without_numbers(p.name) in inside
         if branch and use.never_called(p) and use.idle_sibling(p):

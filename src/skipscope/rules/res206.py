@@ -15,7 +15,14 @@ from skipscope.rule.shape import channels
 _NARROW = -0.9
 
 
-@rule(code="RES206", name="erasing-branch", severity="warning", patience=2, whole_stream=True)
+@rule(
+    code="RES206",
+    name="erasing-branch",
+    severity="warning",
+    patience=2,
+    explains=("RES101", "RES105"),
+    explains_here=("RES304",),
+)
 def erasing_branch(
     cosine: Table,
     branch_ratio: Table,
@@ -31,9 +38,9 @@ def erasing_branch(
 
     What it sees:
         At one site the cosine of shortcut and branch is below `opposed` while r = ||F(x)|| / ||s||
-        is above `size`, for `patience` captures in a row. In a stream of C channels it must also be
-        below -3/sqrt(C), three times the spread of random vectors, or -.9. Projections are left out, and in first
-        blocks what RES102 looks at: r above `drowned`.
+        is between `size` and `drowned`, for `patience` captures in a row. In a stream of C channels
+        the cosine must also be below -3/sqrt(C), three times the spread of random vectors, or -.9.
+        Projections are left out.
     Why it matters:
         The sum of a vector and one turned against it is smaller than the vector: with r = 1 and a
         cosine of -.9 a fifth of the stream's square is left. What earlier blocks wrote is gone,
@@ -51,7 +58,7 @@ def erasing_branch(
     Thresholds:
         * opposed: cosine of shortcut and branch
         * size: r above which an opposed branch erases
-        * drowned: first blocks: r up to which they are judged
+        * drowned: r up to which a site is judged; above it RES101 and RES102 look
     Source:
         Scored on 22 healthy and 7 sick small runs (and 10 + 3 held out): lowest healthy cosine
         -.30, hot runs -.62 and -.77. The term of C after trying 130 small nets at their start: one
@@ -65,9 +72,8 @@ def erasing_branch(
         columns = [at[site.name] for site in sites]
         c, r = cosine.values[:, columns], branch_ratio.values[:, columns]
         missing = cosine.missing[:, columns] | branch_ratio.missing[:, columns]
-        most = [drowned if site.index in stage.exempt else np.inf for site in sites]
         against = [max(min(opposed, -3 / np.sqrt(channels(site))), _NARROW) for site in sites]
-        shown = (c < np.array(against)) & (r > size) & (r <= np.array(most))
+        shown = (c < np.array(against)) & (r > size) & (r <= drowned)
         streaks = gate.streaks(cosine.steps, shown, missing)
         if not streaks:
             continue

@@ -18,7 +18,7 @@ from skipscope.rule.gradients import GradientProfile, profiles
     severity="warning",
     patience=3,
     explains=("RES402",),
-    explains_overall=("RES402",),
+    explains_overall=("RES001", "RES402"),
     whole_stream=True,
 )
 def gradient_imbalance(
@@ -65,8 +65,8 @@ def gradient_imbalance(
     Source:
         Hanin & Rolnick 2018 (arXiv 1803.01719), Xiong 2020 (2002.04745), Yang 2019 (1902.08129).
         Post-norm at depth: pytorch/pytorch issue 55270. The limit of 2.5 decades was scored on 22
-        healthy and 7 sick small runs without a false alarm or a miss, and holds on 44 further
-        healthy ones (largest absolute log10 G .8). A second limit per block (factor outside .75 to
+        healthy and 7 sick small runs without a false alarm or a miss, and holds on 34 further
+        healthy ones (largest absolute log10 G 1.3). A second limit per block (factor outside .75 to
         1.3 beyond 2 decades) was left out: it differs from the first at 20 to 22 sites only.
     """
     for profile in profiles(grad_sum_norm, stages, depth):

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
     severity="error",
     patience=3,
     explains=("RES103", "RES402"),
-    explains_overall=("RES202", "RES205", "RES301", "RES401", "RES402"),
+    explains_overall=("RES001", "RES202", "RES205", "RES301", "RES401", "RES402", "RES504"),
     whole_stream=True,
 )
 def post_norm_collapse(

@@ -22,7 +22,16 @@ Floats = npt.NDArray[np.float64]
     severity="warning",
     patience=3,
     explains=("RES101", "RES103", "RES201", "RES202", "RES205", "RES206", "RES902"),
-    explains_overall=("RES101", "RES201", "RES202", "RES205", "RES206", "RES301", "RES303"),
+    explains_overall=(
+        "RES001",
+        "RES101",
+        "RES201",
+        "RES202",
+        "RES205",
+        "RES206",
+        "RES301",
+        "RES303",
+    ),
     whole_stream=True,
 )
 def update_too_hot(

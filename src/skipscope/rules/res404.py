@@ -64,9 +64,11 @@ def changing_without_gradient(
     """
     rows = ParameterRows.of(parameters, gradient_norm, update_norm, lr, skipped, gate.patience)
     frozen, cut_off = [], []
-    some = np.logical_or.reduce(np.nan_to_num(rows.gradient) > 0, axis=0)
+    some = rows.ever(rows.gradient)
     alive = {_owner(p) for p, shown in zip(parameters, some, strict=True) if shown}
     for p in parameters:
+        if p.trainable and some[rows.at[p.name]]:
+            continue
         update = np.nan_to_num(rows.column(rows.update, p))
         if not p.trainable:
             measured = update[~np.isnan(rows.column(rows.update, p))]
@@ -74,7 +76,7 @@ def changing_without_gradient(
                 frozen.append(p)
         elif _owner(p) in alive and len(p.shape) == 1:
             continue
-        elif not np.nan_to_num(rows.column(rows.gradient, p)).any() and (update > 0).sum() >= real:
+        elif (update > 0).sum() >= real:
             cut_off.append(p)
     for chosen, what in ((frozen, "frozen"), (cut_off, "without gradient")):
         if chosen:

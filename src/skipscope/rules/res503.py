@@ -41,6 +41,9 @@ def missing_shortcut(
     rms_sum: Table | None = None,
     cosine: Table | None = None,
     growth: Table | None = None,
+    max_shortcut: Table | None = None,
+    max_branch: Table | None = None,
+    max_sum: Table | None = None,
     *,
     siblings: int = 3,
     share: float = 0.667,
@@ -61,8 +64,8 @@ def missing_shortcut(
           matrices each lead from one width back to the same width. Convolutions that have their
           norm behind them are left out: plain nets look the same.
         * *twice*: the branch of an addition is itself the sum of x and a branch: both shortcuts are
-          the same tensor, and the outer branch has size and direction of the inner sum, to `same`
-          in every capture. The part of x that is added again must be `extra` or more.
+          the same tensor, and the outer branch has RMS, largest element and direction of the inner
+          sum, to `same` in every capture. The part of x that is added again must be `extra` or more.
 
         All of it waits for `patience` captures: control flow may leave an addition out by chance.
     Why it matters:
@@ -89,16 +92,21 @@ def missing_shortcut(
     Source:
         Missing: znxlwm/UGATIT-pytorch issue 32. Twice: yakhyo/darknet-pytorch issue 2. The figures
         are those of small reproductions of both on a CPU. Thresholds are argued: the sums of one
-        tensor agree to 1e-6 in float32, those of a sum rounded to bfloat16 to 1e-4.
+        tensor agree to 1e-6 in float32, those of a sum rounded to bfloat16 to 1e-4. An experiment
+        with adapters (a branch with an addition of its own) under post-norm showed that the RMS
+        alone takes two tensors for one: behind a norm it is 1 everywhere.
     """
     if len(captures) < gate.patience:
         raise NotMeasurable(f"needs {gate.patience} captures, has {len(captures)}")
     steps = (int(captures[0]), int(captures[-1]))
     counted = _Counted(sites, modules, parameters, siblings, share)
+    sizes = (
+        rms_shortcut, rms_branch, rms_sum, cosine, growth, max_shortcut, max_branch, max_sum,
+    )  # fmt: skip
     yield from either(
         _missing(counted, steps),
         _in_none(counted, steps),
-        _twice(sites, (rms_shortcut, rms_branch, rms_sum, cosine, growth), (extra, same), steps),
+        _twice(sites, sizes, (extra, same), steps),
     )
 
 
