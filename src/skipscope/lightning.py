@@ -151,8 +151,8 @@ class ResidualMonitor(_CallbackBase):
         try:
             self._guard.call(f"the callback's {hook.__name__}", hook, self, *args)
         finally:
-            if self._guard.broken:
-                self._abandon()
+            if self._guard.broken and self.monitor is not None:
+                self.monitor.abandon_step()
 
     # ------------------------------------------------------------------ the run
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:

@@ -65,7 +65,8 @@ def missing_shortcut(
           norm behind them are left out: plain nets look the same.
         * *twice*: the branch of an addition is itself the sum of x and a branch: both shortcuts are
           the same tensor, and the outer branch has RMS, largest element and direction of the inner
-          sum, to `same` in every capture. The part of x that is added again must be `extra` or more.
+          sum, to `same` in every capture. The part of x that is added again must be `extra` or
+          more.
 
         All of it waits for `patience` captures: control flow may leave an addition out by chance.
     Why it matters:
