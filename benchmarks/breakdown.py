@@ -26,6 +26,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("following modules", "skipscope.find.places", "Places._before"),
     ("following modules", "skipscope.find.places", "Places._after"),
     ("forward sums", "skipscope.capture", "Capture._measure_forward"),
+    ("forward sums", "skipscope.capture", "Capture._make_sums"),
     ("hanging gradient hooks", "skipscope.capture", "Capture._hook"),
     ("gradient hooks", "skipscope.capture", "_Slot.at_sum"),
     ("gradient hooks", "skipscope.capture", "_Slot.at_share"),

@@ -98,7 +98,7 @@ class Visitor(Protocol):
     """What an interceptor tells about a forward."""
 
     def is_idle(self) -> bool:
-        """Whether nothing is of interest now, as while an optimizer steps."""
+        """Whether nothing is of interest now, as while an optimizer steps; asked under no_grad."""
         ...
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
@@ -135,7 +135,7 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._visitor.is_idle():
+        if not torch.is_grad_enabled() and self._visitor.is_idle():
             return func(*args, **kwargs)
         if func in _BACKWARD:
             self._visitor.before_backward(_roots(args, kwargs))

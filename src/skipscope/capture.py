@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from skipscope.additions import Addition, Additions, EagerStance, Passing, Visitor
 from skipscope.find import Discovery, Found
 from skipscope.find.graph import Edge, Node
+from skipscope.forward import MAX_ROWS, RowSums, forward_sums, row_sums
 from skipscope.guard import Guard
 from skipscope.records import (
     HAVE_FORWARD,
@@ -35,14 +36,7 @@ from skipscope.records import (
     REASONS,
     SUMS,
 )
-from skipscope.reduce import (
-    FORWARD,
-    as_vector,
-    dot,
-    forward_sums,
-    gradient_sums,
-    reducible,
-)
+from skipscope.reduce import FORWARD, as_vector, dot, gradient_sums, reducible
 from skipscope.transfer import Transfer
 from skipscope.watch import Watch
 
@@ -187,6 +181,8 @@ class Capture(Passing):
         self._loss_scale = loss_scale
         self._discovery = Discovery(model, self._on_site, whole=watch.named, guard=guard)
         self._slots: dict[tuple[str, str, int], _Slot] = {}
+        self._read: dict[tuple[str, str, int], tuple[_Slot, RowSums]] = {}
+        self._rows_read = 0
         self._all_slots: list[_Slot] = []
         self.loss: Tensor | None = None  #: what backward was called on
         self.scale: Tensor | None = None
@@ -203,6 +199,7 @@ class Capture(Passing):
         self._attached.close()
         for slot in self._all_slots:
             slot.remove()
+        self._read.clear()
         self.loss = self.scale = None
         try:
             self._discovery.close()
@@ -212,6 +209,8 @@ class Capture(Passing):
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
         """Outside of modules and of autograd nothing is found: an optimizer steps, most likely."""
+        if self._discovery.is_idle():
+            return True
         return not (torch.is_grad_enabled() or self._discovery.places.running)
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
@@ -261,10 +260,22 @@ class Capture(Passing):
         x: Tensor | None = None
         if found.relation.path or found.shortcut_factor != 1.0:
             x = self._discovery.places.tensor_at(found.relation.source)
-        slot.forward = forward_sums(s, f, x, factors=factors, rows=found.rows)
+        read = row_sums(s, f, x, factors=factors, rows=found.rows)
+        self._read[found.key] = slot, read
+        self._rows_read += read.rows
+        if self._rows_read > MAX_ROWS:
+            self._make_sums()
         slot.have = HAVE_FORWARD
         if x is not None or not found.relation.path:
             slot.have |= HAVE_INPUT
+
+    def _make_sums(self) -> None:
+        """The forward sums of all sites that were read and wait for it."""
+        slots, read = zip(*self._read.values(), strict=True) if self._read else ((), ())
+        for slot, sums in zip(slots, forward_sums(read), strict=True):
+            slot.forward = sums
+        self._read.clear()
+        self._rows_read = 0
 
     # ------------------------------------------------------------------ backward
     def _hook(self, slot: _Slot, found: Found, result: Tensor) -> None:
@@ -312,6 +323,7 @@ class Capture(Passing):
     # ------------------------------------------------------------------ result
     def collect(self, transfer: Transfer) -> Callable[[], Captured]:
         """Puts all numbers of the step into a transfer; after its move, the result can be had."""
+        self._make_sums()
         found = tuple(f for f in self._discovery.found.values() if f.key in self._slots)
         slots = [self._slots[f.key] for f in found]
         vectors = [transfer.add(vector) for slot in slots for vector in slot.vectors()]

@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,7 +119,8 @@ def _report(arguments: argparse.Namespace) -> None:
     from skipscope.reports import console, json, markdown
 
     history = History.load(find_history(arguments.path))
-    diagnosis = diagnose(history)
+    settings = {name: loads(value) for name, value in history.run.rules.items()}
+    diagnosis = diagnose(history, **settings)
     if arguments.format == "json":
         text = json(history, diagnosis)
     elif arguments.format == "markdown":

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import skipscope.measures  # noqa: F401  tells History.table how to make tables
-
 if TYPE_CHECKING:
     from skipscope.history import History
     from skipscope.records import Site, SiteMap
@@ -47,24 +45,37 @@ class Curves:
 
     Args:
         history: at its first capture.
-        name: first part of the summaries' tags; also put before the sites' tags where it is not
-            the usual one, so that two monitors do not write one curve.
+        name: first part of every tag, so that two monitors do not write one curve; the sites'
+            groups sort behind the summaries.
         budget: about how many curves there may be.
+        parameters: one more curve for the update ratio of each weight matrix, beyond the budget.
     """
 
-    def __init__(self, history: History, *, name: str = "skipscope", budget: int = 200) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        name: str = "skipscope",
+        budget: int = 200,
+        parameters: bool = False,
+    ) -> None:
         summaries = _summaries(history.sites, f"{name}/summary/")
-        before = "" if name == "skipscope" else f"{name}."
         room = (budget - len(summaries)) // len(SITE_CURVES)
         digits = max(3, len(str(len(history.sites.sites) - 1)))
         self._curves = summaries + [
             Curve(
-                f"{before}{group}/{site.index:0{digits}d}_{_safe(site.name)}",
+                f"{name}.{group}/{site.index:0{digits}d}_{_safe(site.name)}",
                 _at(measure, site.name),
             )
             for group, measure in SITE_CURVES.items()
             for site in chosen(history.sites.block_level, room)
         ]
+        if parameters:
+            self._curves += [
+                Curve(f"{name}.parameter_update_ratio/{_safe(p.name)}", _at("update_ratio", p.name))
+                for p in history.parameters
+                if p.trainable and len(p.shape) > 1
+            ]
 
     @property
     def tags(self) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
+
 logger = logging.getLogger("skipscope")
 
 
@@ -14,10 +16,14 @@ class Guard:
 
     Args:
         on_error: "disable" keeps the training going; "raise" is for tests.
+        task: what ends with the first error; captures go on when judging fails.
     """
 
-    def __init__(self, on_error: Literal["disable", "raise"] = "disable") -> None:
+    def __init__(
+        self, on_error: Literal["disable", "raise"] = "disable", task: str = "measuring"
+    ) -> None:
         self.on_error = on_error
+        self.task = task
         self.broken = False
 
     def fail(self, error: BaseException, where: str) -> None:
@@ -27,18 +33,24 @@ class Guard:
         first, self.broken = not self.broken, True
         if first:
             logger.error(
-                "skipscope stopped measuring after an error of its own in %s; the training goes on "
+                "skipscope stopped %s after an error of its own in %s; the training goes on "
                 "unchanged. Please report this traceback at the project's issue tracker.",
+                self.task,
                 where,
                 exc_info=error,
             )
 
     def call(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a piece of the monitor; None after an error, or when one happened before."""
+        """Runs a piece of the monitor; None after an error, or when one happened before.
+
+        What it computes is seen by no function mode, ours or another: reading an attribute of a
+        tensor would call them too.
+        """
         if self.broken:
             return None
         try:
-            return function(*args)
+            with torch._C.DisableTorchFunction():
+                return function(*args)
         except Exception as error:
             self.fail(error, where)
             return None

@@ -141,6 +141,10 @@ class ResidualMonitor(_CallbackBase):
         """The health report: "console", "markdown" or "json"."""
         return self._present().report(form)
 
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows."""
+        return self.report("markdown") if self.monitor is not None else repr(self)
+
     def _present(self) -> Monitor:
         if self.monitor is None:
             raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
@@ -185,7 +189,11 @@ class ResidualMonitor(_CallbackBase):
         if monitor is None:
             return
         monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
-        monitor.loggers = Loggers(trainer.loggers, name=self.options.name)
+        monitor.loggers = Loggers(
+            trainer.loggers,
+            name=self.options.name,
+            parameters=self.options.updates == "parameters",
+        )
         monitor.scaler = getattr(trainer.precision_plugin, "scaler", None)
         monitor.show = lambda text: _show(trainer, text)
         if self._state:

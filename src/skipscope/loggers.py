@@ -31,6 +31,7 @@ class Loggers:
         loggers: Lightning loggers, SummaryWriters, or a mix; stand-ins are left out.
         name: first part of the tags.
         budget: about how many scalars one captured step may write.
+        parameters: write the update ratio of each weight matrix too.
         rank: only rank 0 writes.
     """
 
@@ -40,10 +41,12 @@ class Loggers:
         *,
         name: str = "skipscope",
         budget: int = 200,
+        parameters: bool = False,
         rank: int = 0,
     ) -> None:
         self.name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
         self.budget = budget
+        self.parameters = parameters
         self.active: list[Any] = [
             logger for logger in loggers if rank == 0 and not _stands_in(logger)
         ]
@@ -62,7 +65,9 @@ class Loggers:
         Returns what was written, the same keys each time; NaN where nothing was measured.
         """
         if self._curves is None:
-            self._curves = Curves(history, name=self.name, budget=self.budget)
+            self._curves = Curves(
+                history, name=self.name, budget=self.budget, parameters=self.parameters
+            )
         values = self._curves.values(history)
         for fact, value in (facts or {}).items():
             values[f"{self.name}/summary/{fact}"] = value

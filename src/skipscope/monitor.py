@@ -69,13 +69,16 @@ class Monitor:
         self.check(self.options)
         self.model = model
         self.scaler = scaler
-        self.loggers = Loggers(loggers, name=self.options.name)
+        self.loggers = Loggers(
+            loggers, name=self.options.name, parameters=self.options.updates == "parameters"
+        )
         self.step_count = 0
         self.epoch = 0
         self.in_step = False
         self.show: Callable[[str], None] = print
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
+        self._judging = Guard(self.options.on_error, "judging")
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
         self._watch = Watch(model, self.options.sites, self.options.exclude)
         self._recorder: Recorder | None = None
@@ -250,7 +253,7 @@ class Monitor:
         if capture is not None or recorder.overdue:
             recorder.flush(keep=1)
         if capture is not None:
-            self._judge(recorder)
+            self._judging.call("a diagnosis", self._judge, recorder)
         recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         return capture is not None
 
@@ -282,6 +285,8 @@ class Monitor:
 
     def diagnose(self) -> Diagnosis:
         """Runs the rules on what was recorded; new is what the last report did not have."""
+        if not self.in_step:
+            self.flush()
         return self._diagnose(self.history, self._reported)
 
     def _diagnose(self, history: History, previous: Diagnosis | None = None) -> Diagnosis:
@@ -318,7 +323,7 @@ class Monitor:
         """Ends an epoch: reports as the options say, and learns the epoch's length."""
         self.abandon_step()
         if report:
-            self._guard.call("the end of an epoch", self._epoch_end)
+            self._judging.call("the end of an epoch", self._epoch_end)
         self._schedule.epoch_ended(self.step_count)
         self.epoch += 1
 

@@ -231,7 +231,8 @@ class Run:
     precision: str = ""
     compiled: bool = False  #: captured steps ran eagerly although the model is compiled
     fresh: bool = True  #: no optimizer step was taken and no checkpoint loaded before the start
-    options: Mapping[str, str] = field(default_factory=dict)  #: anything else worth printing
+    #: which rules judge it: `select`, `ignore` and `thresholds` as JSON, where they were set
+    rules: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Columns of the step facts; learning rates follow, one column a group ("lr.0", "lr.1", ...).

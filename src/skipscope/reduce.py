@@ -8,8 +8,7 @@ autograd, no autocast (which leaves float64 alone).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -42,7 +41,7 @@ def chunk_size(device: torch.device) -> int:
 
 
 def reducible(*tensors: Tensor) -> bool:
-    """Whether `forward_sums` can take these: dense, real, not empty."""
+    """Whether sums can be made of these: dense, real, not empty."""
     return all(
         tensor.layout == torch.strided
         and tensor.is_floating_point()
@@ -50,66 +49,6 @@ def reducible(*tensors: Tensor) -> bool:
         and not tensor.is_nested
         for tensor in tensors
     )
-
-
-def forward_sums(
-    s: Tensor,
-    f: Tensor,
-    x: Tensor | None,
-    *,
-    factors: tuple[float, float] = (1.0, 1.0),
-    rows: Literal["token", "sample"],
-) -> Tensor:
-    """The forward part of `records.SUMS` for one addition `y = factors[0]*s + factors[1]*f`.
-
-    Args:
-        s: shortcut operand.
-        f: branch operand, of a shape that broadcasts with it.
-        x: block input where it differs from s, else None (its fields are then those of s).
-        factors: coefficients of the operands in the sum.
-        rows: whether r's median and the Block Influence are taken over tokens (the last axis is
-            reduced) or samples (all axes but the first).
-
-    Shape:
-        A vector of 22 numbers on the operands' device.
-    """
-    s, f = torch.broadcast_tensors(local(s), local(f))
-    x = None if x is None else local(x)
-    length = s.shape[-1] if rows == "token" else s[0].numel()
-    operands = [s, f] if x is None or x.shape != s.shape else [s, f, x]
-    by_row = [_RowSums(parts, factors, s, rows) for parts in _chunks(operands, length)]
-    squares = torch.cat([part.squares for part in by_row], dim=1)
-    low = torch.stack([part.low for part in by_row]).amin(0)
-    high = torch.stack([part.high for part in by_row]).amax(0)
-    sum_s, sum_f = torch.stack([part.sums for part in by_row]).sum(0).unbind()
-    channel = torch.stack([part.channel for part in by_row]).sum(0)
-    ss, ff, yy = squares.unbind()
-    total_ss, total_ff, total_yy = squares.sum(1).unbind()
-    samples = s.shape[0]
-    zero_s, zero_f = (squares[:2].reshape(2, samples, -1).sum(2) == 0).sum(1).unbind()
-    max_s, max_f, max_y = torch.maximum(-low, high).unbind()
-    numbers = (
-        s.numel(),
-        sum_s,
-        sum_f,
-        total_ss,
-        total_ff,
-        (total_yy - total_ss - total_ff) / 2,
-        total_yy,
-        max_s,
-        max_f,
-        max_y,
-        low[1],
-        *((s.numel(), sum_s, total_ss, max_s) if x is None else _plain_sums(x)),
-        ss.numel(),
-        samples,
-        zero_s,
-        zero_f,
-        _influence(ss, ff, yy) if x is None else _influence_of(by_row, yy),
-        (channel / (s.numel() // channel.numel())).square().mean(),
-        _median_ratio(ss, ff),
-    )
-    return as_vector(numbers, s.device)
 
 
 def gradient_sums(gx: Tensor, gy: Tensor, gi: Tensor | None, gb: Tensor | None) -> Tensor:
@@ -175,8 +114,10 @@ def square_sum(tensor: Tensor) -> Tensor:
     if plain.device.type != "cpu":  # on a CPU the norm would make that copy
         norm: Tensor = torch.linalg.vector_norm(plain, dtype=dtype)
         return norm.square()
-    pieces = (piece.to(dtype) for piece in plain.reshape(-1).split(CPU_CHUNK))
-    sums = [torch.dot(piece, piece) for piece in pieces]
+    flat = plain.reshape(-1)
+    pieces = flat.split(CPU_CHUNK) if len(flat) > CPU_CHUNK else (flat,)
+    wider = (piece.to(dtype) for piece in pieces)
+    sums = [torch.dot(piece, piece) for piece in wider]
     return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
 
 
@@ -213,85 +154,3 @@ def as_vector(numbers: Sequence[Tensor | float], device: torch.device) -> Tensor
             for number in numbers
         ]
     )
-
-
-class _RowSums:
-    """Sums of one chunk of rows."""
-
-    def __init__(
-        self,
-        operands: list[Tensor],
-        factors: tuple[float, float],
-        whole: Tensor,
-        rows: str,
-    ) -> None:
-        s, f, *x = (operand.to(wide(operand.device)) for operand in operands)
-        s = s if factors[0] == 1.0 else s * factors[0]
-        f = f if factors[1] == 1.0 else f * factors[1]
-        y = s + f
-        three = (s, f, y)
-        self.squares = torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three]).square()
-        self.sums = torch.stack([s.sum(), f.sum()])
-        self.low = torch.stack([t.amin() for t in three])  # with amax faster than aminmax
-        self.high = torch.stack([t.amax() for t in three])
-        if rows == "token" or whole.dim() == 2:
-            self.channel = y.sum(0)
-        else:
-            self.channel = y.reshape(y.shape[0], whole.shape[1], -1).sum((0, 2))
-        if x:
-            self.xx = torch.linalg.vector_norm(x[0], dim=1).square()
-            self.xy = (x[0] * y).sum(1)
-
-
-def _chunks(tensors: list[Tensor], length: int) -> Iterator[list[Tensor]]:
-    """The operands as matrices of rows, some rows at a time."""
-    matrices = [tensor.reshape(-1, length) for tensor in tensors]
-    step = max(1, chunk_size(matrices[0].device) // length)
-    for start in range(0, matrices[0].shape[0], step):
-        yield [matrix[start : start + step] for matrix in matrices]
-
-
-def _joined(by_row: list[_RowSums], name: str) -> Tensor:
-    return torch.cat([getattr(part, name) for part in by_row])
-
-
-def _plain_sums(x: Tensor) -> tuple[int, Tensor, Tensor, Tensor]:
-    """Elements, sum, sum of squares and largest magnitude of one tensor."""
-    flat = local(x).reshape(-1)
-    dtype = wide(flat.device)
-    return (
-        flat.numel(),
-        flat.sum(dtype=dtype),
-        square_sum(flat),
-        flat.abs().amax(),
-    )
-
-
-def _influence(ss: Tensor, ff: Tensor, yy: Tensor) -> Tensor:
-    """Sum over rows of 1 - cos(s, y); 0 in rows without a direction.
-
-    From the sine, `1 - cos = sin^2 / (1 + cos)`: at a branch of 1e-6 times the shortcut the cosine
-    is 1 to all digits but four.
-    """
-    size = ss * yy
-    cosine = (ss + yy - ff) / 2 / size.sqrt()
-    sine_squared = (ss * ff - ((yy - ss - ff) / 2).square()) / size
-    apart = torch.where(cosine > 0, sine_squared / (1 + cosine), 1 - cosine)
-    return torch.where(size > 0, apart, 0.0).sum()
-
-
-def _influence_of(by_row: list[_RowSums], yy: Tensor) -> Tensor | float:
-    """Sum over rows of 1 - cos(x, y) where x is not s; NaN where its shape is not that of y."""
-    if not hasattr(by_row[0], "xx"):
-        return float("nan")
-    size = (_joined(by_row, "xx") * yy).sqrt()
-    return torch.where(size > 0, 1 - _joined(by_row, "xy") / size, 0.0).sum()
-
-
-def _median_ratio(ss: Tensor, ff: Tensor) -> Tensor:
-    """Median over rows of |f|/|s|; rows that stochastic depth dropped say nothing."""
-    ratio = torch.where((ss > 0) & (ff > 0), (ff / ss).sqrt(), torch.nan)
-    ordered = ratio.sort().values  # NaN comes last
-    last = (~ratio.isnan()).sum() - 1
-    middle = torch.stack([last // 2, (last + 1) // 2]).clamp(min=0)
-    return torch.where(ff.sum() == 0, 0.0, ordered[middle].mean())

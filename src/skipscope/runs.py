@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,11 @@ def describe_run(
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
         compiled=is_compiled(model),
         fresh=not state and not any(optimizer.state for optimizer in optimizers),
+        rules={
+            name: json.dumps(value)
+            for name in ("select", "ignore", "thresholds")
+            if (value := getattr(options, name)) is not None
+        },
     )
 
 

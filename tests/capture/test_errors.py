@@ -39,6 +39,7 @@ ENTRIES: dict[str, tuple[object, str]] = {
     "completing the graph": (Graph, "note"),
     "module inputs": (Discovery, "_module_input"),
     "reading the graph": (Graph, "node"),
+    "reading operands": (capture_module, "row_sums"),
     "forward sums": (capture_module, "forward_sums"),
     "the loss": (Capture, "before_backward"),
     "hook at the sum": (_Slot, "at_sum"),

@@ -11,22 +11,23 @@ import torch
 from torch import Tensor
 
 from skipscope import reduce
+from skipscope.forward import forward_sums, row_sums
 from skipscope.records import SUMS
-from skipscope.reduce import FORWARD, difference_sums, forward_sums, gradient_sums, reducible
+from skipscope.reduce import FORWARD, difference_sums, gradient_sums, reducible
 from tests.capture.reference import influence, median_ratio
 
 NAMES = [field.name for field in SUMS]
 
 
 def sums(*args: Tensor | None, **options: object) -> dict[str, float]:
-    return dict(
-        zip(NAMES, forward_sums(*args, **{"rows": "token", **options}).tolist(), strict=False)
-    )
+    (vector,) = forward_sums([row_sums(*args, **{"rows": "token", **options})])
+    return dict(zip(NAMES, vector.tolist(), strict=False))
 
 
 def test_names_stand_in_the_order_of_the_record() -> None:
     assert NAMES[FORWARD] == "gy"
-    assert len(forward_sums(torch.ones(2, 3), torch.ones(2, 3), None, rows="token")) == FORWARD
+    (vector,) = forward_sums([row_sums(torch.ones(2, 3), torch.ones(2, 3), None, rows="token")])
+    assert len(vector) == FORWARD
     assert len(gradient_sums(*[torch.ones(2, 3)] * 4)) == len(SUMS) - FORWARD
 
 

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from skipscope import ResidualMonitor
 from tests.lightning import parts
 
-BRANCH_RATIO = "branch_ratio/001_body.blocks.1"
+BRANCH_RATIO = "skipscope.branch_ratio/001_body.blocks.1"
 
 
 def _fit(root: Path, callback: Any, *others: Any, **settings: Any) -> Any:
@@ -44,8 +44,8 @@ def test_tensorboard_files_read_back(tmp_path: Path) -> None:
         "skipscope/summary/r_worst",
         "skipscope/summary/depth_multiplier",
         BRANCH_RATIO,
-        "growth/000_body.blocks.0",
-        "gradient_gain/002_body.blocks.2",
+        "skipscope.growth/000_body.blocks.0",
+        "skipscope.gradient_gain/002_body.blocks.2",
         "update_ratio/000_body.blocks.0",
     } <= scalars
     read = events.Scalars(BRANCH_RATIO)

@@ -65,7 +65,7 @@ def tell(sink: Sink, steps: range) -> None:
 
 
 def start(sink: Sink) -> None:
-    sink.set_run(Run(run_id="a", model="Net", options={"seed": "0"}))
+    sink.set_run(Run(run_id="a", model="Net", rules={"select": "[]"}))
     sink.set_sites(site_map())
     sink.set_parameters(
         (make_parameter(0, shape=(4, 2)),), (make_group(nesterov=False, foreach=None),)

@@ -72,11 +72,11 @@ def test_one_call_a_step_and_logger_with_python_floats() -> None:
 
 def test_the_numbers() -> None:
     values = Loggers([]).scalars(run_of(4, {2: 34.0}), 50)
-    assert values["branch_ratio/000_blocks.0"] == pytest.approx(0.5)
-    assert values["branch_ratio/002_blocks.2"] == pytest.approx(34.0)
-    assert values["growth/000_blocks.0"] == pytest.approx(1.1180340)  # sqrt(1 + .25)
-    assert values["gradient_gain/000_blocks.0"] == pytest.approx(1.1180340)
-    assert values["update_ratio/003_blocks.3"] == pytest.approx(2.6e-3)
+    assert values["skipscope.branch_ratio/000_blocks.0"] == pytest.approx(0.5)
+    assert values["skipscope.branch_ratio/002_blocks.2"] == pytest.approx(34.0)
+    assert values["skipscope.growth/000_blocks.0"] == pytest.approx(1.1180340)  # sqrt(1 + .25)
+    assert values["skipscope.gradient_gain/000_blocks.0"] == pytest.approx(1.1180340)
+    assert values["skipscope.update_ratio/003_blocks.3"] == pytest.approx(2.6e-3)
     assert values["skipscope/summary/r_median"] == pytest.approx(0.5)
     assert values["skipscope/summary/r_worst"] == pytest.approx(34.0)
     assert values["skipscope/summary/r_worst_site"] == 2.0
@@ -93,9 +93,9 @@ def test_tags_are_safe_sorted_and_metric_first() -> None:
     tags = Curves(history).tags
     assert all(re.fullmatch(r"[A-Za-z0-9_./-]+", tag) for tag in tags)
     assert len(set(tags)) == len(tags)
-    ratios = [tag for tag in tags if tag.startswith("branch_ratio/")]
+    ratios = [tag for tag in tags if tag.startswith("skipscope.branch_ratio/")]
     assert ratios == sorted(ratios)
-    assert ratios[7] == "branch_ratio/007_b_7_-_x_y"
+    assert ratios[7] == "skipscope.branch_ratio/007_b_7_-_x_y"
     assert sum(tag.startswith("skipscope/summary/") for tag in tags) == 12
 
 
@@ -103,7 +103,7 @@ def test_deep_networks_stay_near_the_budget() -> None:
     history = run_of(400)
     tags = Curves(history, budget=200).tags
     assert 180 <= len(tags) <= 200
-    shown = [int(tag[7:10]) for tag in tags if tag.startswith("growth/")]
+    shown = [int(tag.partition("/")[2][:3]) for tag in tags if tag.startswith("skipscope.growth/")]
     assert shown[:3] == [0, 1, 2]
     assert shown[-3:] == [397, 398, 399]
     steps = np.diff(shown[2:-2])
@@ -133,7 +133,7 @@ def test_missing_is_nan_in_tables_and_absent_in_tensorboard() -> None:
     have = np.full((8, 4), 31)
     have[-1, 1] = 0
     Loggers([table, board]).scalars(run_of(4, have=have), 50)
-    tag = "growth/001_blocks.1"
+    tag = "skipscope.growth/001_blocks.1"
     assert math.isnan(table.calls[0][0][tag])
     assert tag not in board.calls[0][0]
     assert table.calls[0][0].keys() > board.calls[0][0].keys()
@@ -146,7 +146,7 @@ def test_a_measured_nan_reaches_every_logger_and_is_the_worst() -> None:
     history.append_capture(60, sums, [31] * 4, [0] * 4)
     writer = Writer()
     Loggers([writer]).scalars(history, 60)
-    assert math.isnan(writer.scalars["branch_ratio/001_blocks.1"])
+    assert math.isnan(writer.scalars["skipscope.branch_ratio/001_blocks.1"])
     assert math.isnan(writer.scalars["skipscope/summary/r_worst"])
     assert writer.scalars["skipscope/summary/r_worst_site"] == 1.0
 
@@ -296,6 +296,6 @@ def test_a_real_summary_writer_and_a_real_csv_logger(tmp_path: Any) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     read = events.EventAccumulator(str(tmp_path / "board"))
     read.Reload()
-    assert "branch_ratio/002_blocks.2" in read.Tags()["scalars"]
+    assert "skipscope.branch_ratio/002_blocks.2" in read.Tags()["scalars"]
     assert "skipscope/picture/growth" in read.Tags()["images"]
     assert "skipscope/report/text_summary" in read.Tags()["tensors"]

@@ -45,8 +45,8 @@ def at_sites(count: int) -> tuple[Finding, ...]:
     ("diagnosis", "verdict"),
     [
         (calm(), "healthy"),
-        (calm(SKIPPED), "no findings, 3 rules skipped"),
-        (calm(SKIPPED[:1]), "no findings, 1 rule skipped"),
+        (calm(SKIPPED), "no findings, 3 rules passed, 3 skipped"),
+        (calm(SKIPPED[:1]), "healthy, 3 rules passed, 1 skipped"),
         (Diagnosis(step=50, epoch=3), "no findings, no rule looked"),
         (sick(), "1 warning, 1 note (1 new)"),
         (sick(*at_sites(1)), "2 warnings, 1 note (2 new)"),
@@ -212,8 +212,8 @@ def test_the_depth_numbers_stand_beside_their_expectation() -> None:
     for words, value, expected in (
         ("total growth", "x1.56", "x2.2 at step 0: sqrt(1+L); no limit later"),
         ("  H, of the second half", "1.25", "up to 1.41: sqrt(2), the linear law"),
-        ("depth multiplier of gradients", "x1.56", "x0.41: plain net at 0.8 a site, d^n"),
-        ("  a site: d of d^4", "1.12", "0.75 to 1.3: RES301"),
+        ("depth multiplier of gradients", "x1.56", "to compare: x0.41: 0.8 a site, plain"),
+        ("  a site: d of d^4", "1.12", "0.75 to 1.3: healthy runs"),
         ("  of it links between sites", "x1.00", ""),
         ("median dW/W (4 of 4)", "2.6e-3", "2e-3 to 2e-2: Adam"),
     ):

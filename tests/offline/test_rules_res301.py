@@ -37,7 +37,8 @@ def test_decades(first: float, severity: str) -> None:
 
 def test_the_early_blocks_are_named() -> None:
     (hit,) = look(1e-5)
-    assert hit.where == tuple(f"blocks.{k}" for k in range(7))
+    assert hit.where == ("blocks.0", "blocks.1", "blocks.2")
+    assert "7 of 12 sums have 100x less" in hit.message
     assert (hit.first_step, hit.last_step) == (0, 2)
     assert hit.value == pytest.approx(1e-5)
 
@@ -45,7 +46,7 @@ def test_the_early_blocks_are_named() -> None:
 def test_growing_towards_the_input() -> None:
     (hit,) = look(1e5)
     assert hit.where[0] == "blocks.0"
-    assert "100x more" in hit.message
+    assert "7 of 12 sums have 100x more" in hit.message
 
 
 def test_patience() -> None:

@@ -138,6 +138,7 @@ class Discovery(Passing):
             model, self._module_input, self._module_output, guard or Guard("raise")
         )
         self._whole = whole
+        self._computing = False  # numbers of ours are formed while the mode is on
         self.relater = Relater(self.graph)
         self.found: dict[tuple[str, str, int], Found] = {}
         self.observations = Observations()
@@ -164,6 +165,10 @@ class Discovery(Passing):
                 node.handle = None
 
     # ------------------------------------------------------------------ what the mode tells
+    def is_idle(self) -> bool:
+        """While numbers of ours are formed."""
+        return self._computing
+
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
         """Completes the graph where autograd sees nothing."""
         self.graph.note(name, args, result)
@@ -408,16 +413,20 @@ class Discovery(Passing):
             rewritten=False,
             shape=tuple(y.shape),
             dtypes=(_dtype(s), _dtype(y)),
-            parameters=(),
+            parameters=tuple(n for n in self.graph.names.values() if n.startswith(f"{name}.")),
             previous=previous,
             link=link,
             embedding_fed=embedding_fed,
             inside=[],
             watched="module",
         )
-        with torch.no_grad():
-            branch = y.double() - s.double() if y.device.type != "mps" else y - s
-        self._visit(found, s, branch, lambda: y)
+        self._computing = True
+        try:
+            with torch.no_grad():
+                branch = y.to(wide(y.device)) - s.to(wide(s.device))
+            self._visit(found, s, branch, lambda: y)
+        finally:
+            self._computing = False
 
     def _found_inside(self, module: str) -> bool:
         return any(

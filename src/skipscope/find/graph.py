@@ -275,8 +275,11 @@ class Graph:
             if current[0] in seen:
                 continue
             seen.add(current[0])
-            if len(seen) > self.CONSTANT_NODES:
+            known = self._constant.get(current[0])
+            if known is False or len(seen) > self.CONSTANT_NODES:
                 return False
+            if known:
+                continue
             node = self._nodes.get(current[0])
             if node is None:
                 handle = self._handles[current[0]]

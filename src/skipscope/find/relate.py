@@ -6,8 +6,9 @@ way from there to `f`, the branch, holds a parametric operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from skipscope.find.graph import Branch, Edge, Graph, Node
 from skipscope.find.vocabulary import MATRIX, NONLINEAR, PARAMETRIC, PASSES, PROJECTION, Op
@@ -75,10 +76,8 @@ def way_back(graph: Graph, edge: Edge) -> list[Link]:
         op = summary(between)
         if op is None:
             break
-        if op is Op.ACTIVATION and PROJECTION & set(path):
-            break  # an activation and then a projection is a branch, not a shortcut
-        if op in MATRIX and Op.ACTIVATION in path:
-            break  # so is a weight with an activation behind
+        if op is Op.ACTIVATION:
+            break  # what lies behind is no linear image: an activation makes a branch
         if op not in PASSES:
             path = (op, *path)
         if sum(op in MATRIX for op in path) > MAX_MATRICES:
@@ -98,7 +97,9 @@ def factors(graph: Graph, edge: Edge) -> list[Edge]:
         node = graph.node(edge)
         data = graph.data_inputs(node)
         if node.op is Op.MULTIPLY or (node.op is Op.LINEAR and len(data) > 1):
-            return data
+            step = graph.step_back(edge)
+            written_out = step is not None and summary(step[1]) is not None  # a norm, a SiLU
+            return [] if written_out else data
         if len(data) != 1 or node.op not in PASSES | {Op.SCALE}:
             break
         edge = data[0]
@@ -219,6 +220,12 @@ class Relater:
         return shortcut != relation.source and shortcut[0] not in inside
 
 
-def sums_inside(branch: Branch, sums: Mapping[float, Relation]) -> list[float]:
-    """Numbers of the residual sums within a branch, in order."""
-    return sorted(branch.nodes.keys() & sums.keys())
+def sums_inside(branch: Branch, sums: dict[float, Relation]) -> list[float]:
+    """Numbers of the residual sums within a branch, in order.
+
+    A sum that leads nowhere (the last state of a recurrence) is within where its x is.
+    """
+    first = branch.source[0]
+    latest = takewhile(lambda number: number > first, reversed(sums))
+    inside = branch.nodes
+    return sorted(n for n in latest if n in inside or sums[n].source[0] in inside)

@@ -52,6 +52,7 @@ _NAMES: dict[Op, str] = {
         fakequantizeperchannelaffinecachemask fakequantizelearnablepertensoraffine
         fakequantizelearnableperchannelaffine fusedmovingavgobsfakequant
         fusedmovingavgobsfqhelper""",
+    Op.MASK: "maskedfill",
     Op.SLICE: """
         slice split splitwithsizes unsafesplit unsafesplitwithsizes chunk tensorsplit select narrow
         unbind index getitem indexselect gather take takealongdim maskedselect diagonal""",
@@ -89,7 +90,7 @@ _NAMES: dict[Op, str] = {
         relu relu6 gelu silu sigmoid tanh softmax logsoftmax leakyrelu elu celu selu hardtanh
         hardswish hardsigmoid hardshrink softshrink softplus softsign mish threshold prelu
         preluKernel clamp clampmin clampmax maximum minimum glu logsigmoid rrelu rreluwithnoise
-        exp expm1 erf erfc sin cos abs log log1p safesoftmax gumbelsoftmax where maskedfill
+        exp expm1 erf erfc sin cos abs log log1p safesoftmax gumbelsoftmax where
         softmin tanhshrink sgn sign atan sinh cosh swish""",
     Op.MULTIPLY: "mul rmul multiply div rdiv truediv divide truedivide rtruediv",
     Op.ADD: "add radd iadd sub rsub subtract isub addcmul addcdiv lerp",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,10 @@ _tables: list[Callable[[History, str], Table]] = []
 
 
 def register_tables(build: Callable[[History, str], Table]) -> None:
-    """Tell `History.table` who computes tables; the measures package calls this on import."""
+    """Tell `History.table` who computes tables.
+
+    The measures stand above the history and know it; the history knows none of them.
+    """
     _tables[:] = [build]
 
 
@@ -261,10 +265,9 @@ class History:
 
         Raises:
             ValueError: no measure has this name.
-            RuntimeError: `skipscope.measures` was not imported.
         """
         if not _tables:
-            raise RuntimeError("no measures are known: import skipscope.measures first")
+            import_module("skipscope.measures")  # tells us, by `register_tables`
         if name not in self._cache:
             self._cache[name] = _tables[0](self, name)
         return self._cache[name]

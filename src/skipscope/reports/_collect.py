@@ -201,6 +201,7 @@ def _streams(history: History, rows: Sequence[SiteRow]) -> tuple[StreamView, ...
             and not math.isnan(row.growth)
         ]
         largest, at = max(grown, default=(None, ""))
+        stages = len({history.sites.sites[index].stage for index in stream.sites})
         streams.append(
             StreamView(
                 index=stream.index,
@@ -209,7 +210,7 @@ def _streams(history: History, rows: Sequence[SiteRow]) -> tuple[StreamView, ...
                 numbers={n: row.get(f"stream {stream.index}") for n, row in last.items()},
                 largest_growth=largest,
                 largest_growth_site=at,
-                expected=_expected.of_stream(len(stream.sites)),
+                expected=_expected.of_stream(len(stream.sites), stages),
             )
         )
     return tuple(streams)

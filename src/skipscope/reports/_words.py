@@ -61,7 +61,7 @@ def headline(view: View) -> str:
 
 
 def verdict(view: View) -> str:
-    """What was found; "healthy" only when nothing was found, skipped or left unlooked at."""
+    """What was found; "healthy" only where most rules looked, with how many did not."""
     found = [
         counted(view.count(severity), word)
         for severity, word in SEVERITIES.items()
@@ -75,11 +75,15 @@ def verdict(view: View) -> str:
     skipped = sum(len(codes) for _, codes in view.skipped)
     if not view.sites or not view.cost.captures:
         return ", ".join([*found, "nothing measured"])
-    if skipped:
-        return ", ".join([*(found or ["no findings"]), f"{counted(skipped, 'rule')} skipped"])
-    if found:
-        return ", ".join(found)
-    return "healthy" if view.passed else "no findings, no rule looked"
+    looked = len(view.passed)
+    if not found and not looked:
+        found = ["no findings", "no rule looked"]
+    beside = []
+    if skipped and looked:
+        beside = [f"{counted(looked, 'rule')} passed, {skipped} skipped"]
+    elif skipped:
+        beside = [f"{counted(skipped, 'rule')} skipped"]
+    return ", ".join([*(found or ["healthy" if looked > skipped else "no findings"]), *beside])
 
 
 def context(view: View) -> str:
@@ -95,7 +99,7 @@ def context(view: View) -> str:
         _placement(rows),
         listed(sorted({group.optimizer for group in view.groups}), 2),
         " ".join(part for part in (run.device, run.precision) if part),
-        f"{run.ranks} ranks" if run.ranks > 1 else "",
+        f"rank 0 of {run.ranks}" if run.ranks > 1 else "",
         "resumed or pretrained" if not run.fresh else "",
     ]
     return ", ".join(field for field in fields if field)
@@ -232,7 +236,7 @@ def training(view: View) -> str:
     seen = view.updates
     parts = [f"loss {number(seen.loss)}, lr {rates(seen.lr)}"]
     if seen.steps:
-        parts.append(f"{seen.skipped} of {counted(seen.steps, 'step')} skipped")
+        parts.append(f"{seen.skipped} of {counted(seen.steps, 'watched step')} skipped")
     if seen.loss_scale is not None and seen.loss_scale != 1.0:
         parts.append(f"loss scale {number(seen.loss_scale)}")
     return ", ".join(parts)

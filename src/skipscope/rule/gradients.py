@@ -42,17 +42,25 @@ class GradientProfile:
             logs: Floats = np.log10(self.ratio)
         return logs
 
-    def beyond(self, row: int, factor: float) -> tuple[str, ...]:
-        """Modules of the sites whose gradient is `factor` times smaller (or larger) than the last.
+    @property
+    def early(self) -> tuple[str, ...]:
+        """Modules of the first quarter of the sites: what a finding names, the same at each step.
 
-        On the side on which the first site is.
+        How many blocks are beyond some limit changes from step to step; see `beyond`.
         """
-        values = self.share[row]
+        first = self.sites[: -(-len(self.sites) // 4)]
+        return tuple(dict.fromkeys(site.module or site.name for site in first))
+
+    def beyond(self, row: int, factor: float) -> str:
+        """How many sums have `factor` times less (or more) gradient than the last, in words.
+
+        On the side on which the first sum is.
+        """
         small = self.ratio[row] < 1
         with np.errstate(invalid="ignore"):
-            far = values < 1 / factor if small else values > factor
-        chosen = [site for site, shown in zip(self.sites, far, strict=True) if shown]
-        return tuple(dict.fromkeys(site.module or site.name for site in chosen))
+            far = self.share[row] < 1 / factor if small else self.share[row] > factor
+        word = "less" if small else "more"
+        return f"{int(far.sum())} of {len(self.sites)} sums have {factor:.0f}x {word}"
 
 
 def profiles(gradient: Table, stages: Sequence[Stage], depth: int) -> Iterator[GradientProfile]:

@@ -61,7 +61,7 @@ def small_shortcut(
         * steep: warning: gradient gain above this
         * rise: warning: last r over first r within these captures
     Source:
-        allenai/OLMo issue 797: growth behind an embedding of standard deviation .02 is expected.
+        allenai/OLMo issue 797: growth after N(0, .02) and x + norm(F(x)) is expected.
         Spike No More (arXiv 2312.16903): small embeddings and large gradients at the first layers;
         scaled embeddings against loss spikes. Measured on small character transformers with AdamW
         1e-3 to 3e-3: r 3 to 24 at the first MLP in runs that learn, gain under 20. Argued, not

@@ -61,7 +61,7 @@ def erasing_branch(
         * drowned: r up to which a site is judged; above it RES101 and RES102 look
     Source:
         Scored on 22 healthy and 7 sick small runs (and 10 + 3 held out): lowest healthy cosine
-        -.30, hot runs -.62 and -.77. The term of C after trying 130 small nets at their start: one
+        -.30, hot runs -.62 and -.77. The term of C after trying 149 small nets at their start: one
         seed vector of 8 channels had -.58 at r .54 by chance.
     """
     at = {name: column for column, name in enumerate(cosine.columns)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from skipscope.history import Table
 from skipscope.records import Severity
-from skipscope.rule import Gate, Hit, Stage, Streak, listed, rule, short
+from skipscope.rule import Gate, Hit, Stage, Streak, rule, short
 from skipscope.rule.gradients import GradientProfile, profiles
 
 
@@ -37,8 +37,8 @@ def gradient_imbalance(
         G = gradient at the first sum over gradient at the last sum of one stage, for stages of
         `depth` sites or more (of one stream and one shape, so that the first site and what stands
         before it stay out). Found where log10 G is beyond plus or minus `decades` for `patience`
-        captures in a row, an error beyond `decades_error`. Named are the blocks whose gradient is
-        `named` times smaller (or larger) than that of the last sum.
+        captures in a row, an error beyond `decades_error`. Named are the blocks of the first
+        quarter; the message counts all sums with `named` times less (or more) than the last.
     Why it matters:
         dy/dx = I + J keeps a path open and promises no size: products of I + J amplify, shrink or
         cancel, and whatever stands on the main path (a norm, a projection) changes the direct path
@@ -60,7 +60,7 @@ def gradient_imbalance(
     Thresholds:
         * decades: absolute log10 of G, warning
         * decades_error: the same, error
-        * named: blocks with so many times less (or more) gradient than the last are named
+        * named: sums with so many times less (or more) gradient than the last are counted
         * depth: sites with a gradient needed in a stage
     Source:
         Hanin & Rolnick 2018 (arXiv 1803.01719), Xiong 2020 (2002.04745), Yang 2019 (1902.08129).
@@ -81,16 +81,15 @@ def _hit(
 ) -> Hit:
     ratio = float(profile.ratio[streak.last])
     severity: Severity = "error" if abs(profile.decades[streak.last]) > grave else "warning"
-    where = profile.beyond(streak.last, named) or (profile.stage.where,)
     per_site = ratio ** (1 / max(len(profile.sites) - 1, 1))
     start = float(profile.ratio[np.flatnonzero(~np.isnan(profile.ratio))[0]])
     return Hit(
-        where=where,
+        where=profile.early,
         value=ratio,
         expectation=f"G within 10^-{short(decades)} and 10^{short(decades)} (healthy at depth: "
         f".05 to 75); about {short(per_site)}x a site here",
         message=f"gradient at the first of {len(profile.sites)} sums is {short(ratio)}x that at "
-        f"the last; {listed(where)} {named:.0f}x {'less' if ratio < 1 else 'more'}",
+        f"the last; {profile.beyond(streak.last, named)}",
         first_step=streak.steps[0],
         last_step=streak.steps[1],
         severity=severity,

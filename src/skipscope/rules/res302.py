@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Group, Parameter, Run
-from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Streak, either, listed, rule, short
+from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Streak, either, rule, short
 from skipscope.rule.gradients import GradientProfile, profiles
 from skipscope.rule.matrices import columns, matrices, medians
 
@@ -75,7 +75,7 @@ def post_norm_collapse(
         * ratio: G below this
         * aligned: median cosine of shortcut and branch above this
         * early: steps from the start
-        * named: blocks with so many times less gradient than the last are named
+        * named: sums with so many times less gradient than the last are counted
         * depth: sites with a gradient needed in a stage
         * deep: information: sites needed
         * hot: information: median update ratio at step 0
@@ -128,14 +128,13 @@ def _collapsed(
 
 def _hit(profile: GradientProfile, angle: float, streak: Streak, ratio: float, named: float) -> Hit:
     value = float(profile.ratio[streak.last])
-    where = profile.beyond(streak.last, named) or (profile.stage.where,)
     return Hit(
-        where=where,
+        where=profile.early,
         value=value,
         expectation=f"G above {short(ratio)} (post-norm in training: .07 to 1.6)",
         message=f"post-norm: gradient at the first of {len(profile.sites)} sums is {short(value)}x "
         f"that at the last, branches aligned with the stream (median cosine up to {short(angle)}); "
-        f"{listed(where)} {named:.0f}x less",
+        f"{profile.beyond(streak.last, named)}",
         first_step=streak.steps[0],
         last_step=streak.steps[1],
         evidence={"G": value, "median cosine": angle, "stage": profile.stage.name},

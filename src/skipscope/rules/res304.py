@@ -56,8 +56,8 @@ def detached_shortcut(
         * largest_r: only where r is below this
     Source:
         Algebra: g_x = alpha*g_y + J_F^T g_y, so a = 1 + (branch part along g_y). Measured in small
-        nets: healthy minimum .57 over 47 runs, detached .01. He 2016 (arXiv 1603.05027) on what a changed
-        shortcut costs.
+        nets: healthy minimum .57 over 47 runs, detached .01. He 2016 (arXiv 1603.05027) on what a
+        changed shortcut costs.
     """
     limits = present, largest_r
     certain = [s for stage in stages for s in stage.sites if s.shortcut_source == "detached"]

@@ -1,0 +1,227 @@
+"""The forward part of `records.SUMS`, in two goes.
+
+`row_sums` reads the operands of an addition while they are there, and keeps a few numbers per row.
+`forward_sums` makes the sums of many sites from those, all sites in each operation: what is small
+costs as much for one site as for a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from skipscope.reduce import chunk_size, local, square_sum, wide
+
+#: So many rows of all sites together are worked on at once; more would take memory, not save time.
+MAX_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """What is kept of one addition `y = s + f`, its factors applied.
+
+    Shape:
+        squares: (3, rows), of s, f and y; sums: (2,), of s and f; low, high: (3,); channel: one
+        sum of y for each channel; x_sums: (3,), sum, sum of squares and largest magnitude of x;
+        x_rows: (2, rows), x^2 and x*y, where x has the shape of y.
+    """
+
+    elements: int
+    samples: int
+    squares: Tensor
+    sums: Tensor
+    low: Tensor
+    high: Tensor
+    channel: Tensor
+    x_elements: int = 0
+    x_sums: Tensor | None = None
+    x_rows: Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.squares.shape[1]
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What sites have in common that can be worked on together."""
+        has_x = self.x_sums is None, self.x_rows is None
+        sizes = self.elements, self.samples, self.rows, len(self.channel), self.x_elements
+        return (self.squares.device, *sizes, *has_x)
+
+
+def row_sums(
+    s: Tensor,
+    f: Tensor,
+    x: Tensor | None,
+    *,
+    factors: tuple[float, float] = (1.0, 1.0),
+    rows: Literal["token", "sample"],
+) -> RowSums:
+    """Reads the operands of one addition `y = factors[0]*s + factors[1]*f`.
+
+    Args:
+        s: shortcut operand.
+        f: branch operand, of a shape that broadcasts with it.
+        x: block input where it differs from s, else None (its sums are then those of s).
+        factors: coefficients of the operands in the sum.
+        rows: whether r's median and the Block Influence are taken over tokens (the last axis is
+            reduced) or samples (all axes but the first).
+    """
+    s, f = torch.broadcast_tensors(local(s), local(f))
+    x = None if x is None else local(x)
+    length = s.shape[-1] if rows == "token" else s[0].numel()
+    channels = s.shape[1] if rows == "sample" and s.dim() > 2 else None
+    operands = [s, f] if x is None or x.shape != s.shape else [s, f, x]
+    pieces = [_piece(piece, factors, channels) for piece in _pieces(operands, length)]
+    squares, sums, low, high, channel, *x_rows = zip(*pieces, strict=True)
+    return RowSums(
+        s.numel(),
+        s.shape[0],
+        torch.cat(squares, dim=1),
+        torch.stack(sums).sum(0),
+        torch.stack(low).amin(0),
+        torch.stack(high).amax(0),
+        torch.stack(channel).sum(0),
+        0 if x is None else x.numel(),
+        None if x is None else _plain_sums(x),
+        torch.cat(x_rows[0], dim=1) if x_rows else None,
+    )
+
+
+def _pieces(tensors: list[Tensor], length: int) -> Iterator[list[Tensor]]:
+    """The operands as matrices of rows, some rows at a time."""
+    matrices = [tensor.reshape(-1, length) for tensor in tensors]
+    step = max(1, chunk_size(matrices[0].device) // length)
+    for start in range(0, matrices[0].shape[0], step):
+        yield [matrix[start : start + step] for matrix in matrices]
+
+
+def _piece(
+    operands: list[Tensor], factors: tuple[float, float], channels: int | None
+) -> tuple[Tensor, ...]:
+    """The tensors of `RowSums`, of some rows."""
+    s, f, *x = (operand.to(wide(operand.device)) for operand in operands)
+    s = s if factors[0] == 1.0 else s * factors[0]
+    f = f if factors[1] == 1.0 else f * factors[1]
+    y = s + f
+    three = (s, f, y)
+    kept = (
+        torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three]).square(),
+        torch.stack([s.sum(), f.sum()]),
+        torch.stack([t.amin() for t in three]),  # with amax faster than aminmax
+        torch.stack([t.amax() for t in three]),
+        y.sum(0) if channels is None else y.reshape(len(y), channels, -1).sum((0, 2)),
+    )
+    if not x:
+        return kept
+    return *kept, torch.stack([torch.linalg.vector_norm(x[0], dim=1).square(), (x[0] * y).sum(1)])
+
+
+def _plain_sums(x: Tensor) -> Tensor:
+    """Sum, sum of squares and largest magnitude of one tensor."""
+    flat = x.reshape(-1)
+    dtype = wide(flat.device)
+    return torch.stack([flat.sum(dtype=dtype), square_sum(flat), flat.abs().amax().to(dtype)])
+
+
+def forward_sums(sites: Sequence[RowSums]) -> list[Tensor]:
+    """The sums of each site.
+
+    Shape:
+        A vector of 22 numbers for each, on its device.
+    """
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for at, site in enumerate(sites):
+        alike.setdefault(site.form, []).append(at)
+    found: dict[int, Tensor] = {}
+    for members in alike.values():
+        step = max(1, MAX_ROWS // sites[members[0]].rows)
+        for start in range(0, len(members), step):
+            some = members[start : start + step]
+            found.update(zip(some, _sums_of([sites[at] for at in some]).unbind(), strict=True))
+    return [found[at] for at in range(len(sites))]
+
+
+def _sums_of(sites: list[RowSums]) -> Tensor:
+    """The sums of sites of one form; (sites, 22)."""
+    one = sites[0]
+    squares, low, high, channel = (
+        _stacked(sites, name) for name in ("squares", "low", "high", "channel")
+    )
+    sum_s, sum_f = _stacked(sites, "sums").unbind(1)
+    ss, ff, yy = squares.unbind(1)
+    total_ss, total_ff, total_yy = squares.sum(2).unbind(1)
+    by_sample = squares[:, :2].reshape(len(sites), 2, one.samples, -1).sum(3)
+    zero_s, zero_f = (by_sample == 0).sum(2).unbind(1)
+    max_s, max_f, max_y = torch.maximum(-low, high).unbind(1)
+    of_x: tuple[Tensor | float, ...] = (one.elements, sum_s, total_ss, max_s)
+    if one.x_sums is not None:
+        of_x = (one.x_elements, *_stacked(sites, "x_sums").unbind(1))
+    columns: tuple[Tensor | float, ...] = (
+        one.elements,
+        sum_s,
+        sum_f,
+        total_ss,
+        total_ff,
+        (total_yy - total_ss - total_ff) / 2,
+        total_yy,
+        max_s,
+        max_f,
+        max_y,
+        low[:, 1],
+        *of_x,
+        one.rows,
+        one.samples,
+        zero_s,
+        zero_f,
+        _influence(ss, ff, yy) if one.x_sums is None else _influence_of(sites, yy),
+        (channel / (one.elements // channel.shape[1])).square().mean(1),
+        _median_ratio(ss, ff),
+    )
+    return torch.stack(
+        [
+            column.to(ss.dtype) if isinstance(column, Tensor) else torch.full_like(sum_s, column)
+            for column in columns
+        ],
+        dim=1,
+    )
+
+
+def _stacked(sites: list[RowSums], name: str) -> Tensor:
+    return torch.stack([getattr(site, name) for site in sites])
+
+
+def _influence(ss: Tensor, ff: Tensor, yy: Tensor) -> Tensor:
+    """Sum over rows of 1 - cos(s, y); 0 in rows without a direction.
+
+    From the sine, `1 - cos = sin^2 / (1 + cos)`: at a branch of 1e-6 times the shortcut the cosine
+    is 1 to all digits but four.
+    """
+    size = ss * yy
+    cosine = (ss + yy - ff) / 2 / size.sqrt()
+    sine_squared = (ss * ff - ((yy - ss - ff) / 2).square()) / size
+    apart = torch.where(cosine > 0, sine_squared / (1 + cosine), 1 - cosine)
+    return torch.where(size > 0, apart, 0.0).sum(1)
+
+
+def _influence_of(sites: list[RowSums], yy: Tensor) -> Tensor | float:
+    """Sum over rows of 1 - cos(x, y) where x is not s; NaN where its shape is not that of y."""
+    if sites[0].x_rows is None:
+        return float("nan")
+    xx, xy = _stacked(sites, "x_rows").unbind(1)
+    size = (xx * yy).sqrt()
+    return torch.where(size > 0, 1 - xy / size, 0.0).sum(1)
+
+
+def _median_ratio(ss: Tensor, ff: Tensor) -> Tensor:
+    """Median over rows of |f|/|s|; rows that stochastic depth dropped say nothing."""
+    ratio = torch.where((ss > 0) & (ff > 0), (ff / ss).sqrt(), torch.nan)
+    ordered = ratio.sort(dim=1).values  # NaN comes last
+    last = (~ratio.isnan()).sum(1) - 1
+    middle = torch.stack([last // 2, (last + 1) // 2], dim=1).clamp(min=0)
+    return torch.where(ff.sum(1) == 0, 0.0, ordered.gather(1, middle).mean(1))
