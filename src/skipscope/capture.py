@@ -209,9 +209,7 @@ class Capture(Passing):
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
         """Outside of modules and of autograd nothing is found: an optimizer steps, most likely."""
-        if self._discovery.is_idle():
-            return True
-        return not (torch.is_grad_enabled() or self._discovery.places.running)
+        return not self._discovery.places.running
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Measured where it is residual and watched."""

@@ -321,7 +321,7 @@ class Monitor:
 
     def epoch_end(self, *, report: bool = True) -> None:
         """Ends an epoch: reports as the options say, and learns the epoch's length."""
-        self.abandon_step()
+        self.pause()
         if report:
             self._judging.call("the end of an epoch", self._epoch_end)
         self._schedule.epoch_ended(self.step_count)

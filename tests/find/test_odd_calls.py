@@ -65,6 +65,7 @@ WRITTEN: dict[str, Step] = {
     "where": lambda f, x: x + torch.where(torch.ones(5, 1) > 0, f(x), 0.0),
     "mask": lambda f, x: x + f(x).masked_fill(torch.zeros(5, 1) > 0, 0.0),
     "masked shortcut": lambda f, x: x.masked_fill(torch.zeros(5, 1) > 0, 0.0) + f(x),
+    "mask with the type of x": lambda f, x: x + f(f(x) - 9.0 * torch.zeros(5, 1).type_as(x)),
     "mul in place": lambda f, x: x + f(x).mul_(0.5),
     "relu in place after": lambda f, x: F.relu_(x + f(x)),
     "complex": lambda f, x: x + f.fc2(torch.fft.ifft(torch.fft.fft(f(x), dim=1), dim=1).real),

@@ -138,7 +138,6 @@ class Discovery(Passing):
             model, self._module_input, self._module_output, guard or Guard("raise")
         )
         self._whole = whole
-        self._computing = False  # numbers of ours are formed while the mode is on
         self.relater = Relater(self.graph)
         self.found: dict[tuple[str, str, int], Found] = {}
         self.observations = Observations()
@@ -165,10 +164,6 @@ class Discovery(Passing):
                 node.handle = None
 
     # ------------------------------------------------------------------ what the mode tells
-    def is_idle(self) -> bool:
-        """While numbers of ours are formed."""
-        return self._computing
-
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
         """Completes the graph where autograd sees nothing."""
         self.graph.note(name, args, result)
@@ -420,13 +415,9 @@ class Discovery(Passing):
             inside=[],
             watched="module",
         )
-        self._computing = True
-        try:
-            with torch.no_grad():
-                branch = y.to(wide(y.device)) - s.to(wide(s.device))
-            self._visit(found, s, branch, lambda: y)
-        finally:
-            self._computing = False
+        with torch.no_grad():
+            branch = y.to(wide(y.device)) - s.to(wide(s.device))
+        self._visit(found, s, branch, lambda: y)
 
     def _found_inside(self, module: str) -> bool:
         return any(

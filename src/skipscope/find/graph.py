@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from skipscope.find.vocabulary import Op, classify, makes_anew
+from skipscope.find.vocabulary import Op, classify, makes_anew, takes_form
 
+_TAKES_WEIGHTS = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM})
+_MAKES_DATA = frozenset({Op.INPUT, Op.EMBEDDING, Op.CUSTOM})
 #: A tensor's place in the graph: (number of the node that made it, which of its outputs).
 Edge = tuple[float, int]
 
@@ -142,7 +144,7 @@ class Graph:
         if not outputs or makes_anew(name):
             return
         op = classify(name)
-        operands = list(tensors_in(args))
+        operands = list(tensors_in(args))[: 1 if takes_form(name) else None]
         if (
             outputs[0].requires_grad
             and outputs[0].grad_fn is not None
@@ -264,41 +266,37 @@ class Graph:
         """Whether an operand is made of parameters only (a weight that is computed, say)."""
         known = self._constant.get(edge[0])
         if known is None:
-            known = self._constant[edge[0]] = self._made_of_parameters(edge)
+            known = self._constant[edge[0]] = self._made_of_parameters(edge[0], set())
         return known
 
-    def _made_of_parameters(self, edge: Edge) -> bool:
-        seen: set[float] = set()
-        todo = [edge]
-        while todo:
-            current = todo.pop()
-            if current[0] in seen:
-                continue
-            seen.add(current[0])
-            known = self._constant.get(current[0])
-            if known is False or len(seen) > self.CONSTANT_NODES:
-                return False
-            if known:
-                continue
-            node = self._nodes.get(current[0])
-            if node is None:
-                handle = self._handles[current[0]]
-                op, functions = classify(handle.name()), handle.next_functions
-                blank = any(function is None for function, _ in functions)
-                inputs = [self._peek(function, nr) for function, nr in functions if function]
-            else:
-                op, blank = node.op, None in node.inputs
-                inputs = [e for e in node.inputs if e is not None]
-            if current[0] in self._hidden:
-                return False
-            if op is Op.PARAMETER:
-                continue
-            # A weight product without data operand is how data without gradient enters the graph.
-            enters = op in (Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM) and blank
-            if enters or not inputs or op in (Op.INPUT, Op.EMBEDDING, Op.CUSTOM):
-                return False
-            todo += inputs
-        return True
+    def _made_of_parameters(self, number: float, seen: set[float]) -> bool:
+        known = self._constant.get(number)
+        if known is not None:
+            return known
+        seen.add(number)
+        if len(seen) > self.CONSTANT_NODES:
+            return False
+        op, inputs, blank = self._look(number)
+        # A weight product without data operand is how data without gradient enters the graph.
+        enters = op in _TAKES_WEIGHTS and blank
+        data = enters or not inputs or op in _MAKES_DATA or number in self._hidden
+        made = op is Op.PARAMETER or (
+            not data
+            and all(self._made_of_parameters(e[0], seen) for e in inputs if e[0] not in seen)
+        )
+        if len(seen) <= self.CONSTANT_NODES:  # else it says nothing about those on the way
+            self._constant[number] = made
+        return made
+
+    def _look(self, number: float) -> tuple[Op, list[Edge], bool]:
+        """Operation and operands of a node without reading it, and whether one has no edge."""
+        node = self._nodes.get(number)
+        if node is not None:
+            return node.op, [e for e in node.inputs if e is not None], None in node.inputs
+        handle = self._handles[number]
+        functions = handle.next_functions
+        inputs = [self._peek(function, nr) for function, nr in functions if function is not None]
+        return classify(handle.name()), inputs, len(inputs) < len(functions)
 
     def _peek(self, function: Any, output: int) -> Edge:
         if hasattr(function, "variable"):

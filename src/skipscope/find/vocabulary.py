@@ -150,3 +150,13 @@ def makes_anew(name: str) -> bool:
     (True, True, False)
     """
     return name.startswith("new_") or name.endswith("_like") or name == "grad"
+
+
+@cache
+def takes_form(name: str) -> bool:
+    """Whether a function's further operands lend their shape or dtype only.
+
+    >>> takes_form("type_as"), takes_form("expand_as"), takes_form("to"), takes_form("copy_")
+    (True, True, True, False)
+    """
+    return name == "to" or name.endswith("_as")

@@ -245,12 +245,15 @@ def _cost(history: History) -> CostView:
         return float(np.median(finite)) if len(finite) else None
 
     slow, fast = median(seconds[captured]), median(seconds[~captured])
-    total = float(np.nansum(seconds))
-    extra = None if slow is None or fast is None else max(slow - fast, 0.0)
+    share = None
+    if slow is not None and fast is not None:
+        # By medians: what happened between steps (a validation, a checkpoint) is none of ours.
+        among, others = int(captured.sum()), int((~captured).sum())
+        share = max(slow - fast, 0.0) * among / (slow * among + fast * others)
     return CostView(
         captures=len(history.capture_steps),
         captured_seconds=slow,
         other_seconds=fast,
         host_ms=median(host[captured]),
-        share=extra * int(captured.sum()) / total if extra is not None and total else None,
+        share=share,
     )
