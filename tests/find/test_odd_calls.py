@@ -290,6 +290,22 @@ def test_volumes() -> None:
     assert kinds(find_residuals(model, x)) == ["identity"] * 2
 
 
+@pytest.mark.parametrize("shape", [(4, D), (2, 5, D), (2, 3, 5, D)])
+def test_projection_of_a_raw_input(shape: tuple[int, ...]) -> None:
+    """`linear` of three axes is a view of a product: the data is missing below the view."""
+
+    class Projecting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.branch, self.side = Branch(2 * D), nn.Linear(2 * D, 2 * D)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.cat([x, (x > 0).to(x.dtype)], -1)
+            return self.branch(x) + self.side(x)
+
+    assert kinds(find_residuals(Projecting(), torch.randn(shape))) == ["projection"]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(dtype: torch.dtype) -> None:
     found = find_residuals(Net(method).to(dtype), torch.randn(2, 5, D, dtype=dtype))
@@ -432,3 +448,33 @@ def test_an_earlier_graph_can_still_go_backward() -> None:
     loss = model(x).sum()
     find_residuals(model, x)
     loss.backward()
+
+
+# ------------------------------------------------------------------ what is listed and not measured
+def listed(step: Step) -> set[str]:
+    return {unseen.what for unseen in find(step).unseen}
+
+
+def test_gates_are_listed() -> None:
+    def highway(f: Branch, x: Tensor) -> Tensor:
+        t = torch.sigmoid(f.side(x))
+        return t * f(x) + (1 - t) * x
+
+    assert listed(highway) == {"gate"}
+
+
+def test_rotation_of_a_written_out_norm_is_no_gate() -> None:
+    def rotated(f: Branch, x: Tensor) -> Tensor:
+        q = f.fc1(x)
+        q = f.weight * (q * torch.rsqrt(q.pow(2).mean(-1, keepdim=True) + 1e-6))
+        return x + f.fc2(q * 0.6 + q.roll(1, -1) * 0.8)
+
+    assert listed(rotated) == set()
+
+
+def test_indexed_sums_are_listed() -> None:
+    def routed(f: Branch, x: Tensor) -> Tensor:
+        chosen = torch.tensor([0, 2])
+        return x.index_add(1, chosen, f(x[:, chosen]))
+
+    assert listed(routed) == {"fused"}

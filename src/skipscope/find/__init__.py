@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from skipscope.additions import Additions, EagerStance
+from skipscope.additions import Additions
 from skipscope.find.discover import Discovery, Found
 from skipscope.find.sitemap import SiteRegistry
 from skipscope.records import SiteMap
+from skipscope.restore import unchanged
 
 __all__ = ["Discovery", "Found", "SiteRegistry", "find_residuals"]
 
@@ -52,7 +49,7 @@ def find_residuals(model: nn.Module, *args: Any, **kwargs: Any) -> SiteMap:
     """
     _check(model)
     discovery = Discovery(model)
-    with _unchanged(model), discovery.places, torch.enable_grad(), Additions(discovery):
+    with unchanged(model), discovery.places, torch.enable_grad(), Additions(discovery):
         try:
             model(*args, **kwargs)
         except Exception as error:
@@ -76,36 +73,3 @@ def _check(model: nn.Module) -> None:
             f"find_residuals: {type(model).__name__} is a TorchScript module, whose additions "
             "Python never sees; pass the nn.Module it was scripted from"
         )
-
-
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Puts random state and buffers back, and keeps a compiled model eager."""
-    buffers = [
-        (owner._buffers, name, buffer, buffer.clone())
-        for owner in model.modules()
-        for name, buffer in owner._buffers.items()
-        if buffer is not None
-    ]
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(devices=list(devices)))
-        stack.callback(random.setstate, random.getstate())
-        # What models and data code still draw from is the global generator.
-        stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
-        stack.enter_context(EagerStance())
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for owned, name, buffer, before in buffers:
-                    _put_back(buffer, before)
-                    owned[name] = buffer  # the forward may have put another tensor there
-
-
-def _put_back(buffer: Tensor, before: Tensor) -> None:
-    """Undoes changes, and only these: a write would spoil a graph that has saved the buffer."""
-    if buffer.shape != before.shape:
-        buffer.data = before
-    elif not buffer.is_meta and not torch.equal(buffer, before):
-        buffer.copy_(before)

@@ -76,6 +76,14 @@ def version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+def _lacks_data(op: Op, missing: list[bool]) -> bool:
+    """Whether an operation's data may be among its operands without edge.
+
+    The data of a norm or a convolution comes first; a weight or bias behind it may be left out.
+    """
+    return missing[:1] == [True] if op in (Op.NORM, Op.CONVOLUTION) else any(missing)
+
+
 class Graph:
     """The graph of one forward.
 
@@ -158,7 +166,7 @@ class Graph:
             if not output.requires_grad:
                 self._add_plain(output, op, sources)
             elif output.grad_fn is not None:
-                self._hide(self._remember(output.grad_fn), op, sources)
+                self._hide(self._without_data(self._remember(output.grad_fn)), op, sources)
 
     def _data_edges(self, tensors: Iterable[Tensor], *, but_tracked: bool) -> Iterator[Edge]:
         """Where tensors of data come from; without those that autograd itself knows."""
@@ -168,6 +176,19 @@ class Graph:
             edge = self.edge(tensor)
             if edge is not None and self.node(edge).op is not Op.PARAMETER:
                 yield edge
+
+    def _without_data(self, number: float) -> float:
+        """The node of a call that its data is missing at: `linear` may be a view of a product."""
+        below = number
+        for _ in range(3):
+            op, inputs, lacks = self._look(below)
+            if op in _TAKES_WEIGHTS and lacks:
+                self._constant.pop(number, None)
+                return below
+            if op not in (Op.TRANSPARENT, Op.TURN) or len(inputs) != 1:
+                break
+            ((below, _),) = inputs
+        return number
 
     def _hide(self, number: float, op: Op, sources: tuple[Edge, ...]) -> None:
         """Gives an autograd node operands that autograd does not know of."""
@@ -289,14 +310,16 @@ class Graph:
         return made
 
     def _look(self, number: float) -> tuple[Op, list[Edge], bool]:
-        """Operation and operands of a node without reading it, and whether one has no edge."""
+        """Operation and operands of a node without reading it, and whether its data has no edge."""
         node = self._nodes.get(number)
         if node is not None:
-            return node.op, [e for e in node.inputs if e is not None], None in node.inputs
+            edges = [edge for edge in node.inputs if edge is not None]
+            return node.op, edges, _lacks_data(node.op, [edge is None for edge in node.inputs])
         handle = self._handles[number]
         functions = handle.next_functions
         inputs = [self._peek(function, nr) for function, nr in functions if function is not None]
-        return classify(handle.name()), inputs, len(inputs) < len(functions)
+        op = classify(handle.name())
+        return op, inputs, _lacks_data(op, [function is None for function, _ in functions])
 
     def _peek(self, function: Any, output: int) -> Edge:
         if hasattr(function, "variable"):
