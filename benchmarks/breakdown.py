@@ -28,9 +28,9 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("forward sums", "skipscope.capture", "Capture._measure_forward"),
     ("forward sums", "skipscope.capture", "Capture._make_sums"),
     ("hanging gradient hooks", "skipscope.capture", "Capture._hook"),
-    ("gradient hooks", "skipscope.capture", "_Slot.at_sum"),
-    ("gradient hooks", "skipscope.capture", "_Slot.at_share"),
-    ("gradient hooks", "skipscope.capture", "_Slot.at_input"),
+    ("gradient hooks", "skipscope.capture.slots", "Slot.at_sum"),
+    ("gradient hooks", "skipscope.capture.slots", "Slot.at_share"),
+    ("gradient hooks", "skipscope.capture.slots", "Slot.at_input"),
     ("updates", "skipscope.updates", "Updates._pre"),
     ("updates", "skipscope.updates", "Updates._post"),
     ("transfer", "skipscope.capture", "Capture.collect"),
@@ -43,7 +43,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("diagnosis", "skipscope.monitor", "Monitor._judge"),
     ("starting the step", "skipscope.monitor", "Monitor._begin"),
     ("ending the step", "skipscope.monitor", "Monitor._end"),
-    ("(the model's own additions)", "skipscope.capture", "_Once.__call__"),
+    ("(the model's own additions)", "skipscope.capture.guarded", "_Once.__call__"),
 )
 #: Not the monitor's: the operation itself, run from inside.
 _NOT_OURS = "(the model's own additions)"

@@ -266,20 +266,20 @@ def draw(rng: random.Random, families: tuple[str, ...] = (), preset: str = "") -
     preset = preset or ("train" if rng.random() < 0.25 else "debug")
     long = preset == "train"
     sgd = rng.random() < (0.2 if family in TRANSFORMERS or family == "encoder-decoder" else 0.6)
-    sites = rng.choice((8, 8, 10, 12)) if long else rng.choice((8, 8, 10, 12, 16, 20, 24, 32, 48))
-    steps = 1500 if long else rng.randint(60, 150)
+    sites = rng.choice((8, 8, 8, 10) if long else (8, 8, 8, 10, 10, 12, 12, 16, 16, 20, 24, 32, 48))
+    steps = 1500 if long else rng.randint(60, 150 if sites < 16 else 80)
     warm = rng.random() < 0.4 or family == "post-norm"
     if family == "encoder-decoder":
-        sites = 10 if long else rng.choice((10, 20, 40))
-    lr = rng.choice((0.003, 0.01, 0.03)) if sgd else rng.choice((1e-4, 3e-4, 1e-3, 3e-3))
+        sites = 10 if long else rng.choice((10, 10, 20))
+    lr = rng.choice((0.003, 0.01, 0.03)) if sgd else rng.choice((2e-4, 5e-4, 1e-3, 3e-3))
     if family in ("post-norm", "norm-free-cnn", "norm-free-mlp") or sites > 24:
         lr /= 3  # what still trains there
     return Plan(
         family=family,
         task=rng.choice(FAMILIES[family][1]),
         sites=sites,
-        width=16 if long else rng.choice((16, 24, 32)),
-        batch=rng.choice((16, 32)),
+        width=16 if long else rng.choice((16, 16, 24, 32)),
+        batch=16 if long else rng.choice((16, 16, 32)),
         optimizer="sgd" if sgd else "adamw",
         lr=lr,
         weight_decay=rng.choice((0.0, 1e-4)) if sgd else rng.choice((0.0, 0.01, 0.1)),

@@ -16,6 +16,7 @@ from benchmarks.faults.data import batch
 from benchmarks.faults.nets import Plan
 from benchmarks.faults.parts import Block, Wire, blocks_of
 from skipscope import Monitor
+from skipscope.diagnose import diagnose
 from skipscope.records import Diagnosis
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -122,18 +123,26 @@ class Outcome:
     """What came of a run."""
 
     diagnosis: Diagnosis
+    earlier: tuple[Diagnosis, ...]  #: at each quarter of the run
     first_loss: float
     last_loss: float
     monitor: Monitor
 
 
 def train(training: Training, steps: int | None = None) -> Outcome:
-    """Trains as a plain loop with a monitor does."""
+    """Trains as a plain loop with a monitor does.
+
+    The monitor itself does not judge: at each capture of the debug preset that would be most of the
+    run's time. The same rules look at its history at each quarter of the run and at its end.
+    """
     plan = training.plan
     optimizer = training.optimizer()
     monitor = Monitor(
-        training.model, optimizer, preset=plan.preset, on_error="raise", report=[]
+        training.model, optimizer, preset=plan.preset, on_error="raise", report=[], select=[]
     )
+    last = (steps or plan.steps) - 1
+    looks = {last * quarter // 4 for quarter in (1, 2, 3)}
+    earlier = []
     generator = torch.Generator().manual_seed(training.seed)
     losses = []
     for step in range(steps or plan.steps):
@@ -156,10 +165,14 @@ def train(training: Training, steps: int | None = None) -> Outcome:
             if training.after_backward is not None:
                 training.after_backward(step)
             optimizer.step()
+        if step in looks:
+            monitor.flush()
+            earlier.append(diagnose(monitor.history))
     monitor.close()
     found = torch.stack(losses)
     return Outcome(
-        monitor.diagnose(),
+        diagnose(monitor.history),
+        tuple(earlier),
         float(found[:5].median()),
         float(found[-10:].median()),
         monitor,

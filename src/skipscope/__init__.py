@@ -9,26 +9,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipscope.ablation import ablate as ablate
     from skipscope.find import find_residuals as find_residuals
     from skipscope.history import History as History
     from skipscope.lightning import ResidualMonitor as ResidualMonitor
     from skipscope.monitor import Monitor as Monitor
+    from skipscope.preflighting import preflight as preflight
     from skipscope.theory import depth_multiplier as depth_multiplier
 
+# No name here is that of a submodule: importing that would put the module in the function's place.
 _PLACES = {
     "History": "history",
     "Monitor": "monitor",
     "ResidualMonitor": "lightning",
+    "ablate": "ablation",
     "depth_multiplier": "theory",
     "find_residuals": "find",
+    "preflight": "preflighting",
 }
 
 __all__ = [
     "History",
     "Monitor",
     "ResidualMonitor",
+    "ablate",
     "depth_multiplier",
     "find_residuals",
+    "preflight",
 ]
 
 

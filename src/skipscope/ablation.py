@@ -84,9 +84,10 @@ def ablate(
         >>> class Block(nn.Module):
         ...     def __init__(self, weight):
         ...         super().__init__()
-        ...         self.scale = nn.Parameter(torch.tensor(weight))
+        ...         self.fc = nn.Linear(1, 1, bias=False)
+        ...         nn.init.constant_(self.fc.weight, weight)
         ...     def forward(self, x):
-        ...         return x + self.scale * x
+        ...         return x + self.fc(x)
         >>> net, x = nn.Sequential(Block(1.0), Block(3.0)), torch.ones(1, 1)
         >>> print(ablate(net, None, lambda: net(x).sum(), together=True))
         branch left out   loss  difference
@@ -173,7 +174,9 @@ def _choose(
     if not run.passed:
         blind = any(what == "no graph" for what, _, _ in run.unseen)
         why = "it ran under no_grad, where no site can be told" if blind else "none was called"
-        raise ValueError(f"ablate: no residual addition of the model was seen in the closure: {why}")
+        raise ValueError(
+            f"ablate: no residual addition of the model was seen in the closure: {why}"
+        )
     if wanted is None:
         return tuple(site for site in known.block_level if _key(site) in run.passed)
     asked = [wanted] if isinstance(wanted, (str, int)) else wanted

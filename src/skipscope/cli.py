@@ -1,6 +1,7 @@
 """The command line: read a finished run, or a rule, without torch.
 
 skipscope report lightning_logs/version_0
+skipscope check lightning_logs/version_0 --fail-on warning
 skipscope explain RES101
 skipscope rules
 """
@@ -21,9 +22,11 @@ from typing import TYPE_CHECKING
 from skipscope.history import History, HistoryError, history_paths
 
 if TYPE_CHECKING:
+    from skipscope.records import Diagnosis, Finding
     from skipscope.rule import Rule
 
 FOLDER = "skipscope"  #: where a monitor puts its files inside a logger's directory
+SEVERITIES = ("info", "warning", "error")  #: from mild to grave
 SAMPLE = "\u2588\u2581\u2026"  #: what a stream must be able to show for bars and sparklines
 
 
@@ -34,18 +37,21 @@ class CommandError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Returns 0, or 2 when the command could not do what it was asked.
+    Returns 0, or 1 when a check found something, or 2 when the command could not do what it was
+    asked.
     """
     arguments = _parser().parse_args(argv)
+    code = 0
     try:
-        arguments.run(arguments)
+        text, code = arguments.run(arguments)
+        _write(text)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `skipscope report RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (CommandError, HistoryError, OSError) as problem:
         print(f"skipscope: {' '.join(str(problem).split())}", file=sys.stderr)
         return 2
-    return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,13 +60,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"skipscope {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    report = commands.add_parser("report", help="the health report of a run")
-    report.add_argument(
+    _add_report(commands.add_parser("report", help="the health report of a run"))
+    _add_check(commands.add_parser("check", help="exit with 1 when a run has findings"))
+    explain = commands.add_parser("explain", help="what a rule sees, and what to try")
+    explain.add_argument("code", metavar="CODE", help="such as RES101, or the rule's name")
+    explain.set_defaults(run=_explain)
+    rules = commands.add_parser("rules", help="every rule in one line")
+    rules.set_defaults(run=_rules)
+    return parser
+
+
+def _add_run(command: argparse.ArgumentParser) -> None:
+    """A run, and which rules judge it."""
+    command.add_argument(
         "path",
         metavar="RUN",
         type=Path,
         help="a history file, the directory that holds it, or a Lightning version directory",
     )
+    for name, does in (("select", "these rules look only"), ("ignore", "these rules do not look")):
+        command.add_argument(
+            f"--{name}",
+            metavar="RULES",
+            type=_listed,
+            help=f"{does}: codes, names or the start of codes, by commas (as in the run)",
+        )
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    _add_run(report)
     report.add_argument(
         "--format", choices=("console", "markdown", "json"), default="console", help="(console)"
     )
@@ -71,12 +99,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("--output", type=Path, metavar="FILE", help="write there, in UTF-8")
     report.set_defaults(run=_report)
-    explain = commands.add_parser("explain", help="what a rule sees, and what to try")
-    explain.add_argument("code", metavar="CODE", help="such as RES101, or the rule's name")
-    explain.set_defaults(run=_explain)
-    rules = commands.add_parser("rules", help="every rule in one line")
-    rules.set_defaults(run=_rules)
-    return parser
+
+
+def _add_check(check: argparse.ArgumentParser) -> None:
+    _add_run(check)
+    check.add_argument(
+        "--fail-on",
+        choices=SEVERITIES,
+        default="warning",
+        help="the mildest severity that counts (warning)",
+    )
+    check.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="one line a finding that counts, or the whole report as JSON (text)",
+    )
+    check.set_defaults(run=_check)
 
 
 def _version() -> str:
@@ -84,6 +123,10 @@ def _version() -> str:
         return version("skipscope")
     except PackageNotFoundError:  # run from a source tree that is not installed
         return "(not installed)"
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _width(text: str) -> int:
@@ -114,13 +157,50 @@ def find_history(path: Path) -> Path:
     raise CommandError(f"{path}: holds no history-*.skip, nor does {FOLDER}/ in it; {wanted}")
 
 
-def _report(arguments: argparse.Namespace) -> None:
+def _judged(arguments: argparse.Namespace) -> tuple[History, Diagnosis]:
+    """A run, judged by its own rules unless the command line says otherwise.
+
+    Raises:
+        CommandError: a rule or threshold is unknown.
+    """
     from skipscope.diagnose import diagnose
-    from skipscope.reports import console, json, markdown
 
     history = History.load(find_history(arguments.path))
     settings = {name: loads(value) for name, value in history.run.rules.items()}
-    diagnosis = diagnose(history, **settings)
+    given = {"select": arguments.select, "ignore": arguments.ignore}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    try:
+        diagnose(History(), **settings)
+    except ValueError as unknown:
+        raise CommandError(str(unknown)) from unknown
+    return history, diagnose(history, **settings)
+
+
+def _check(arguments: argparse.Namespace) -> tuple[str, int]:
+    from skipscope.reports import json
+
+    history, diagnosis = _judged(arguments)
+    grave = SEVERITIES[SEVERITIES.index(arguments.fail_on) :]
+    found = [finding for finding in diagnosis.standing if finding.severity in grave]
+    if not diagnosis.findings and not diagnosis.passed:
+        print(f"skipscope: {arguments.path}: no rule could look at this run", file=sys.stderr)
+    if arguments.format == "json":
+        return json(history, diagnosis), int(bool(found))
+    return "".join(map(_line, found)), int(bool(found))
+
+
+def _line(finding: Finding) -> str:
+    """A finding in one line, made to be searched for."""
+    steps = f"steps {finding.first_step} to {finding.last_step}"
+    message = " ".join(finding.message.split())
+    where = ",".join(finding.where)
+    return f"{finding.severity} {finding.code} {finding.name} {where}: {message} ({steps})\n"
+
+
+def _report(arguments: argparse.Namespace) -> tuple[str, int]:
+    from skipscope.reports import console, json, markdown
+
+    history, diagnosis = _judged(arguments)
     if arguments.format == "json":
         text = json(history, diagnosis)
     elif arguments.format == "markdown":
@@ -136,9 +216,9 @@ def _report(arguments: argparse.Namespace) -> None:
             unicode=not arguments.ascii and (arguments.output is not None or _shows(SAMPLE)),
         )
     if arguments.output is None:
-        _write(text)
-    else:
-        arguments.output.write_text(text, encoding="utf-8")
+        return text, 0
+    arguments.output.write_text(text, encoding="utf-8")
+    return "", 0
 
 
 def _color(choice: str, terminal: bool) -> bool:
@@ -162,8 +242,8 @@ def _write(text: str) -> None:
     print(text.encode(encoding, "replace").decode(encoding), end="")
 
 
-def _explain(arguments: argparse.Namespace) -> None:
-    _write(_find_rule(arguments.code).explain())
+def _explain(arguments: argparse.Namespace) -> tuple[str, int]:
+    return _find_rule(arguments.code).explain(), 0
 
 
 def _find_rule(wanted: str) -> Rule:
@@ -179,7 +259,7 @@ def _find_rule(wanted: str) -> Rule:
     return found
 
 
-def _rules(arguments: argparse.Namespace) -> None:
+def _rules(arguments: argparse.Namespace) -> tuple[str, int]:
     from skipscope.rules import RULES
 
     width = max(len(rule.name) for rule in RULES.values())
@@ -187,4 +267,4 @@ def _rules(arguments: argparse.Namespace) -> None:
         f"{rule.code}  {rule.severity:7}  {rule.name:{width}}  {rule.title}"
         for rule in RULES.values()
     ]
-    _write("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n", 0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from skipscope.episodes import compare, lift, settle
 from skipscope.history import History
-from skipscope.records import Diagnosis, Finding, Passed, Severity, Site, SiteMap, Skipped
+from skipscope.records import Diagnosis, Finding, Passed, Site, SiteMap, Skipped
 from skipscope.rule import Hit, Inputs, NotMeasurable, Rule, near
 from skipscope.rules import RULES
-
-_GRAVITY: Mapping[Severity, int] = {"info": 0, "warning": 1, "error": 2}
 
 
 def diagnose(
@@ -22,6 +21,7 @@ def diagnose(
     ignore: Iterable[str] | None = None,
     thresholds: Mapping[str, Mapping[str, float]] | None = None,
     previous: Diagnosis | None = None,
+    failed: Callable[[Rule, Exception], None] | None = None,
 ) -> Diagnosis:
     """Let the rules look at a history.
 
@@ -31,7 +31,9 @@ def diagnose(
             the start of codes ("RES1").
         ignore: rules that do not.
         thresholds: rule to threshold to value; `patience` and `min_steps` are thresholds too.
-        previous: the last diagnosis of this run; what it held already is not `new`.
+        previous: that of the last report of this run, from which `Finding.status` is told. What it
+            held and no rule yields any more is carried on as resolved.
+        failed: takes an error of a rule, which then counts as skipped; None lets it through.
 
     Raises:
         ValueError: no such rule or threshold, naming those that come near.
@@ -46,19 +48,31 @@ def diagnose(
     passed: list[Passed] = []
     skipped: list[Skipped] = []
     for rule in chosen:
+        rule = rule.with_overrides(overrides.get(rule.code, {}))
         try:
-            hits = rule.run(inputs, **overrides.get(rule.code, {}))
+            hits = rule.run(inputs)
         except NotMeasurable as reason:
             skipped.append(Skipped(rule.code, rule.name, str(reason)))
             continue
-        findings += [_finding(rule, hit) for hit in hits]
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(rule, error)
+            skipped.append(Skipped(rule.code, rule.name, "an error of its own, see the log"))
+            continue
+        findings += [
+            settle(_finding(rule, hit), rule, inputs, stands=hit.stands or rule.initial_only)
+            for hit in hits
+        ]
         if not hits:
             passed.append(Passed(rule.code, rule.name))
-    grouped = group(findings, chosen, history.sites)
-    if previous is not None:
-        grouped = [replace(finding, new=_is_new(finding, previous)) for finding in grouped]
+    looked = {rule.code for rule in chosen} - {skip.code for skip in skipped}
+    known = [f for f in previous.findings if f.code in {r.code for r in chosen}] if previous else []
+    compared = compare(findings, known, looked)
+    grouped = group([f for f in compared if not f.told], chosen, history.sites)
+    told = [f for f in compared if f.told]
     step, epoch = _now(history)
-    return Diagnosis(tuple(grouped), tuple(passed), tuple(skipped), step, epoch)
+    return Diagnosis((*lift(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
 
 
 def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[Rule, ...]:
@@ -188,14 +202,6 @@ def _is_at(place: str, site: Site) -> bool:
         return False  # a path that holds whole blocks stands for the stream
     below = bool(site.module) and place.startswith(f"{site.module}.")
     return below or any(name.startswith(inside) for name in site.parameters)
-
-
-def _is_new(finding: Finding, previous: Diagnosis) -> bool:
-    """Whether the previous diagnosis did not have it: another place, or less grave there."""
-    known = [old for old in previous.findings if old.code == finding.code]
-    places = {place for old in known for place in old.where}
-    gravest = max((_GRAVITY[old.severity] for old in known), default=-1)
-    return not set(finding.where) <= places or _GRAVITY[finding.severity] > gravest
 
 
 def _now(history: History) -> tuple[int, int]:

@@ -16,14 +16,10 @@ class Guard:
 
     Args:
         on_error: "disable" keeps the training going; "raise" is for tests.
-        task: what ends with the first error; captures go on when judging fails.
     """
 
-    def __init__(
-        self, on_error: Literal["disable", "raise"] = "disable", task: str = "measuring"
-    ) -> None:
+    def __init__(self, on_error: Literal["disable", "raise"] = "disable") -> None:
         self.on_error = on_error
-        self.task = task
         self.broken = False
 
     def fail(self, error: BaseException, where: str) -> None:
@@ -33,9 +29,8 @@ class Guard:
         first, self.broken = not self.broken, True
         if first:
             logger.error(
-                "skipscope stopped %s after an error of its own in %s; the training goes on "
+                "skipscope stopped measuring after an error of its own in %s; the training goes on "
                 "unchanged. Please report this traceback at the project's issue tracker.",
-                self.task,
                 where,
                 exc_info=error,
             )

@@ -8,8 +8,10 @@ installed, so that either Trainer takes it.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -23,6 +25,7 @@ from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
 
 if TYPE_CHECKING:
+    from skipscope.ablation import Ablation
     from skipscope.history import History
     from skipscope.records import Diagnosis
 
@@ -140,6 +143,32 @@ class ResidualMonitor(_CallbackBase):
     def report(self, form: str = "console") -> str:
         """The health report: "console", "markdown" or "json"."""
         return self._present().report(form)
+
+    def ablate(
+        self,
+        batch: Any,
+        sites: str | int | Sequence[str | int] | None = None,
+        *,
+        together: bool = False,
+    ) -> Ablation:
+        """How `training_step`'s loss on a batch changes when branches are left out.
+
+        After fit, or at an epoch's end; the module runs in its present mode. What the step gives to
+        `self.log` is dropped. See `skipscope.ablate`.
+
+        Raises:
+            RuntimeError: nothing was recorded yet, or a step is open.
+            ValueError: the module optimizes manually, so that its `training_step` would train.
+        """
+        monitor = self._present()
+        module: Any = monitor.model
+        if not module.automatic_optimization:
+            raise ValueError(
+                "ResidualMonitor.ablate: training_step optimizes manually and would train; give "
+                "skipscope.ablate a closure that only computes the loss"
+            )
+        with _without_logging(module):
+            return monitor.ablate(_training_step(module, batch), sites, together=together)
 
     def _repr_markdown_(self) -> str:
         """What a notebook shows."""
@@ -304,6 +333,37 @@ def _loss_of(outputs: Any, trainer: Any, pl_module: Any) -> tuple[Any, float]:
         return loss, float(trainer.accumulate_grad_batches)
     # Here it is the user's own tensor, which may be written to before its number is read.
     return (loss.detach().clone() if isinstance(loss, torch.Tensor) else loss), 1.0
+
+
+def _training_step(module: Any, batch: Any) -> Callable[[], Any]:
+    """A module's loss on one batch, as its Trainer computes it."""
+    plugin = module.trainer.precision_plugin
+    moved = module.transfer_batch_to_device(plugin.convert_input(batch), module.device, 0)
+    several = len(inspect.signature(module.training_step).parameters) > 1
+    arguments = (moved, 0) if several else (moved,)
+
+    def loss() -> Any:
+        with plugin.train_step_context():
+            output = module.training_step(*arguments)
+        return output.get("loss") if isinstance(output, dict) else output
+
+    return loss
+
+
+@contextmanager
+def _without_logging(module: Any) -> Iterator[None]:
+    """Outside of its loops Lightning refuses what `self.log` is given."""
+    names = ("log", "log_dict")
+    own = {name: vars(module)[name] for name in names if name in vars(module)}
+    for name in names:
+        setattr(module, name, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(module, name)
+        for name, value in own.items():
+            setattr(module, name, value)
 
 
 def _run_directory(trainer: Any, log_dir: Any, name: str) -> str:

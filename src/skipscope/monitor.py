@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from skipscope.ablation import Ablation, ablate
 from skipscope.capture import Capture
 from skipscope.diagnose import diagnose
 from skipscope.guard import Guard
@@ -21,6 +22,7 @@ from skipscope.options import Options
 from skipscope.publish import announce, publish, summary
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
+from skipscope.rule import Rule
 from skipscope.runs import describe_run, is_compiled, resume_step, world
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
@@ -78,7 +80,7 @@ class Monitor:
         self.show: Callable[[str], None] = print
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
-        self._judging = Guard(self.options.on_error, "judging")
+        self._failed: set[str] = set()
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
         self._watch = Watch(model, self.options.sites, self.options.exclude)
         self._recorder: Recorder | None = None
@@ -89,7 +91,7 @@ class Monitor:
         self._started: float | None = None
         self._said_skip = False
         self._host = 0.0
-        self._announced: set[tuple[str, tuple[str, ...]]] = set()
+        self._announced: set[tuple[str, str]] = set()
         self._reported: Diagnosis | None = None
         #: the latest diagnosis, made at each capture
         self.diagnosis: Diagnosis | None = None
@@ -253,7 +255,7 @@ class Monitor:
         if capture is not None or recorder.overdue:
             recorder.flush(keep=1)
         if capture is not None:
-            self._judging.call("a diagnosis", self._judge, recorder)
+            self._judge(recorder)
         recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         return capture is not None
 
@@ -284,7 +286,7 @@ class Monitor:
         return self._ready_recorder().history
 
     def diagnose(self) -> Diagnosis:
-        """Runs the rules on what was recorded; new is what the last report did not have."""
+        """Runs the rules on what was recorded; each finding's status is against the last report."""
         if not self.in_step:
             self.flush()
         return self._diagnose(self.history, self._reported)
@@ -296,7 +298,19 @@ class Monitor:
             ignore=self.options.ignore,
             thresholds=self.options.thresholds,
             previous=previous,
+            failed=None if self.options.on_error == "raise" else self._rule_failed,
         )
+
+    def _rule_failed(self, rule: Rule, error: Exception) -> None:
+        """A defect of one rule costs that rule, and not the measurements."""
+        if rule.code not in self._failed:
+            self._failed.add(rule.code)
+            logger.error(
+                "skipscope: rule %s stopped with an error of its own and is left out; everything "
+                "else goes on. Please report this traceback at the project's issue tracker.",
+                rule.code,
+                exc_info=error,
+            )
 
     def _judge(self, recorder: Recorder) -> None:
         self.diagnosis = self.diagnose()
@@ -319,11 +333,31 @@ class Monitor:
         """What a notebook shows."""
         return self.report("markdown")
 
+    def ablate(
+        self,
+        closure: Callable[[], Tensor | float],
+        sites: str | int | Sequence[str | int] | None = None,
+        *,
+        together: bool = False,
+    ) -> Ablation:
+        """How the loss changes when branches are left out, between two steps; see `ablate`.
+
+        Names and indices of `sites` are those of this run.
+
+        Raises:
+            RuntimeError: a step is open, which would record these forwards.
+        """
+        if self.in_step:
+            raise RuntimeError("Monitor.ablate: call it between steps, not inside of one")
+        known = self._recorder.history.sites if self._recorder is not None else None
+        known = known if known is not None and known.sites else None
+        return ablate(self.model, sites, closure, together=together, known=known)
+
     def epoch_end(self, *, report: bool = True) -> None:
         """Ends an epoch: reports as the options say, and learns the epoch's length."""
         self.pause()
         if report:
-            self._judging.call("the end of an epoch", self._epoch_end)
+            self._guard.call("the end of an epoch", self._epoch_end)
         self._schedule.epoch_ended(self.step_count)
         self.epoch += 1
 

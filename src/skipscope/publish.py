@@ -13,7 +13,7 @@ import numpy as np
 from skipscope.history import History
 from skipscope.loggers import Loggers
 from skipscope.options import Options
-from skipscope.records import Diagnosis
+from skipscope.records import Diagnosis, Finding
 
 logger = logging.getLogger("skipscope")
 _FILES = {"markdown": "report.md", "json": "report.json"}
@@ -43,13 +43,23 @@ def publish(
         loggers.text(REPORTS["markdown"](history, diagnosis), step)
 
 
-def announce(diagnosis: Diagnosis, known: set[tuple[str, tuple[str, ...]]]) -> None:
-    """Logs each root finding once, under its own logger's name, so that it can be filtered."""
-    for finding in diagnosis.roots:
-        place = finding.code, finding.where
-        if finding.severity == "info" or place in known:
+def announce(diagnosis: Diagnosis, known: set[tuple[str, str]]) -> None:
+    """Logs each root finding once, under its own logger's name, so that it can be filtered.
+
+    One that has ended is forgotten, and logged again when it comes back.
+
+    Args:
+        diagnosis: what the rules say now.
+        known: code and place of what was logged; changed here.
+    """
+    ended = [finding for finding in diagnosis.findings if finding.status == "resolved"]
+    there = [finding for finding in diagnosis.findings if finding.status != "resolved"]
+    known -= _places(*ended) - _places(*there)
+    for finding in diagnosis.standing:
+        places = _places(finding)
+        if finding.severity == "info" or places <= known:
             continue
-        known.add(place)
+        known |= places
         logging.getLogger(f"skipscope.{finding.code}").warning(
             "step %d: %s %s at %s: %s (skipscope explain %s)",
             diagnosis.step,
@@ -59,6 +69,10 @@ def announce(diagnosis: Diagnosis, known: set[tuple[str, tuple[str, ...]]]) -> N
             finding.message,
             finding.code,
         )
+
+
+def _places(*findings: Finding) -> set[tuple[str, str]]:
+    return {(finding.code, place) for finding in findings for place in finding.where}
 
 
 def summary(history: History, diagnosis: Diagnosis, name: str) -> dict[str, float]:

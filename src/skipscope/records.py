@@ -15,6 +15,7 @@ NormPlacement = Literal[
     "none", "pre-norm", "post-norm", "sandwich", "branch-norm", "pre-activation", "post-activation"
 ]
 Severity = Literal["info", "warning", "error"]
+Status = Literal["new", "continuing", "resolved"]
 Merge = Literal["sum", "max", "min", "local"]
 
 
@@ -265,7 +266,15 @@ class Finding:
     cause: str = ""  #: what most likely did it, where the evidence shows it
     follows: tuple[str, str] | None = None  #: (code, place) of the root finding; None for a root
     advice: tuple[str, ...] = ()  #: at most three things to try
-    new: bool = True  #: not in the previous diagnosis of this run
+    #: against the last report of this run: not in it, in it already, or ended
+    status: Status = "new"
+    ongoing: bool = True  #: seen in the last step in which its rule could look at its places
+    told: bool = False  #: it has ended, and an earlier report has said so
+
+    @property
+    def new(self) -> bool:
+        """Whether the last report did not have it."""
+        return self.status == "new"
 
 
 @dataclass(frozen=True)
@@ -297,11 +306,21 @@ class Diagnosis:
 
     @property
     def roots(self) -> tuple[Finding, ...]:
-        """Findings that follow from no other, gravest first."""
+        """Findings that follow from no other, gravest first, those that have ended too."""
         order = {"error": 0, "warning": 1, "info": 2}
         found = (finding for finding in self.findings if finding.follows is None)
         return tuple(sorted(found, key=lambda finding: order[finding.severity]))
 
+    @property
+    def standing(self) -> tuple[Finding, ...]:
+        """The roots that have not ended, gravest first."""
+        return tuple(finding for finding in self.roots if finding.status != "resolved")
+
+    @property
+    def resolved(self) -> tuple[Finding, ...]:
+        """The roots that have ended since the last report."""
+        return tuple(f for f in self.roots if f.status == "resolved" and not f.told)
+
     def count(self, *severities: Severity) -> int:
-        """How many root findings have one of these severities."""
-        return sum(finding.severity in severities for finding in self.roots)
+        """How many root findings of these severities stand."""
+        return sum(finding.severity in severities for finding in self.standing)

@@ -1,9 +1,9 @@
 """Tensors to numbers: the one place that knows dtypes, layouts and shards.
 
-Everything is accumulated in float64 (float32 where the device has none), in chunks, so that half
-precision neither overflows nor rounds and no large copy is made. Results stay on the device as
-0-dimensional tensors; one transfer moves them all at the end of a step. No random numbers, no
-autograd, no autocast (which leaves float64 alone).
+Everything is accumulated in float64 (float32 where the device has none, or its range was seen to be
+enough), in chunks, so that half precision neither overflows nor rounds and no large copy is made.
+Results stay on the device as 0-dimensional tensors; one transfer moves them all at the end of a
+step. No random numbers, no autograd, no autocast (which leaves float64 alone).
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from skipscope.records import SUMS
 #: so few pieces that threads seldom wait for each other (with every operation, which is slow where
 #: other processes compute too); on an accelerator what keeps the number of kernels small.
 CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 22
+#: Names of two tensors.
+Pair = tuple[str, str]
 #: The first fields of `records.SUMS` come from the forward, the others from the backward.
 FORWARD = [field.name for field in SUMS].index("gy")
-
-
-#: What tells tensors apart: where they lie.
-Key = tuple[int, tuple[int, ...]]
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -67,98 +65,88 @@ def gradient_sums(gx: Tensor, gy: Tensor, gi: Tensor | None, gb: Tensor | None) 
     Shape:
         A vector of 6 numbers: gy, gx, gi, gb, gib, gxy; gxy is NaN where shapes differ.
     """
-    products: dict[str, tuple[Tensor | None, Tensor | None]] = {
-        "gx": (gx, gx),
-        "gi": (gi, gi),
-        "gb": (gb, gb),
-        "gib": (gi, gb),
-    }
+    given = {"x": gx, "i": gi, "b": gb}
+    held = {name: _flat(tensor) for name, tensor in given.items() if tensor is not None}
+    pairs = {"gx": ("x", "x"), "gi": ("i", "i"), "gb": ("b", "b"), "gib": ("i", "b")}
     known: dict[str, Tensor | float] = {"gxy": float("nan")}
     if gx.shape == gy.shape:
-        products |= {"gy": (gy, gy), "gxy": (gx, gy)}
+        held["y"] = _flat(gy)
+        pairs |= {"gy": ("y", "y"), "gxy": ("x", "y")}
+        if "i" in held and held["i"].data_ptr() == held["y"].data_ptr():
+            del held["i"]  # an identity hands g_y on as it is
+            pairs |= {"gi": ("y", "y"), "gib": ("y", "b")}
     else:
         known["gy"] = square_sum(gy)
-    pairs = {name: (a, b) for name, (a, b) in products.items() if a is not None and b is not None}
-    known |= zip(pairs, inner_products(list(pairs.values())).unbind(), strict=True)
-    numbers = tuple(known.get(field.name, 0.0) for field in SUMS[FORWARD:])
-    return as_vector(numbers, gx.device)
+    pairs = {name: pair for name, pair in pairs.items() if held.keys() >= set(pair)}
+    known |= zip(pairs, _inner_products(held, list(pairs.values())), strict=True)
+    return as_vector([known.get(field.name, 0.0) for field in SUMS[FORWARD:]], gx.device)
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
     """Inner product of two tensors of one shape, accumulated widely."""
-    return inner_products([(a, b)])[0]
-
-
-def inner_products(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Inner products of tensors that are all of one shape; each piece of memory is read once.
-
-    Shape:
-        (pairs,)
-    """
-    tensors: dict[Key, Tensor] = {}
-    at = []
-    for pair in pairs:
-        plain = [_real(local(tensor)) for tensor in pair]
-        keys = [(tensor.data_ptr(), tensor.stride()) for tensor in plain]
-        tensors.update(zip(keys, plain, strict=True))
-        at.append(keys)
-    squares = [place for place, (a, b) in enumerate(at) if a == b]
-    flat = {key: tensor.reshape(-1) for key, tensor in tensors.items()}
-    for dtype in _dtypes(list(flat.values()), len(squares)):
-        sums = _products(flat, at, dtype)
-        if dtype == wide(sums.device) or _in_range(sums[squares].tolist(), plain[0].numel()):
-            break
-    return sums
-
-
-def _products(
-    flat: Mapping[Key, Tensor], pairs: Sequence[Sequence[Key]], dtype: torch.dtype
-) -> Tensor:
-    """Inner products of pieces, accumulated in `dtype`, and widely over the pieces."""
-    one = next(iter(flat.values()))
-    step = chunk_size(one.device)
-    pieces = [tensor.split(step) if len(one) > step else (tensor,) for tensor in flat.values()]
-    sums = []
-    for members in zip(*pieces, strict=True):
-        held = dict(zip(flat, (member.to(dtype) for member in members), strict=True))
-        sums.append(torch.stack([torch.dot(held[a], held[b]) for a, b in pairs]))
-    joined = sums[0] if len(sums) == 1 else torch.stack(sums)
-    joined = joined.to(wide(one.device))
-    return joined if len(sums) == 1 else joined.sum(0)
+    if a is b:
+        return square_sum(a)
+    return _products({"a": _flat(a), "b": _flat(b)}, [("a", "b")], wide(a.device))[0]
 
 
 def square_sum(tensor: Tensor) -> Tensor:
     """Sum of squares, accumulated widely and without a wide copy of the whole."""
-    plain = _real(local(tensor))
-    if plain.device.type != "cpu":  # on a CPU the norm would make that copy
+    if tensor.device.type != "cpu":  # on a CPU the norm would make that copy
+        plain = _real(local(tensor))
         norm: Tensor = torch.linalg.vector_norm(plain, dtype=wide(plain.device))
         return norm.square()
-    flat = plain.reshape(-1)
-    for dtype in _dtypes([flat], 1):
-        total = _square_sum(flat, dtype)
-        if dtype == torch.float64 or _in_range([total.item()], len(flat)):
-            break
-    return total
+    flat = _flat(tensor)
+    if flat.dtype == torch.float32:
+        narrow = _square_sum(flat, torch.float32)
+        if _in_range(narrow.item(), flat.numel()):
+            return narrow
+    return _square_sum(flat, torch.float64)
 
 
 def _square_sum(flat: Tensor, dtype: torch.dtype) -> Tensor:
-    pieces = flat.split(CPU_CHUNK) if len(flat) > CPU_CHUNK else (flat,)
-    wider = (piece.to(dtype) for piece in pieces)
-    sums = [torch.dot(piece, piece) for piece in wider]
-    return sums[0].double() if len(sums) == 1 else torch.stack(sums).double().sum()
+    """The same on a CPU: pieces accumulated in `dtype`, and widely over the pieces."""
+    if flat.numel() <= CPU_CHUNK:
+        wider = flat.to(dtype)
+        return torch.dot(wider, wider).double()
+    return torch.stack([_square_sum(piece, dtype) for piece in flat.split(CPU_CHUNK)]).sum()
 
 
-def _dtypes(tensors: Sequence[Tensor], squares: int) -> tuple[torch.dtype, ...]:
-    """What to accumulate pieces in: float32 first on a CPU, where it takes half the time."""
-    small = all(tensor.element_size() <= 4 for tensor in tensors)
-    if tensors[0].device.type == "cpu" and squares and small:
-        return torch.float32, torch.float64
-    return (wide(tensors[0].device),)
+def _inner_products(held: Mapping[str, Tensor], pairs: Sequence[Pair]) -> tuple[Tensor, ...]:
+    """Inner products of named flat tensors of one size, the square of each among them.
+
+    On a CPU, where a look at the result costs nothing, float32 is tried first: it takes half the
+    time, and the squares tell whether its range was enough.
+    """
+    one = next(iter(held.values()))
+    if one.device.type == "cpu" and all(tensor.element_size() <= 4 for tensor in held.values()):
+        sums = _products(held, pairs, torch.float32)
+        squares = [s for s, (a, b) in zip(sums.tolist(), pairs, strict=True) if a == b]
+        if all(_in_range(square, one.numel()) for square in squares):
+            return sums.unbind()
+    return _products(held, pairs, wide(one.device)).unbind()
 
 
-def _in_range(squares: Sequence[float], elements: int) -> bool:
-    """Whether float32 neither over- nor underflowed in sums of squares."""
-    return all(1e-30 * elements < square < 1e30 for square in squares)
+def _in_range(square: float, elements: int) -> bool:
+    """Whether a sum of squares neither over- nor underflowed in float32."""
+    return 1e-30 * elements < square < 1e30
+
+
+def _products(held: Mapping[str, Tensor], pairs: Sequence[Pair], dtype: torch.dtype) -> Tensor:
+    """Inner products of pieces accumulated in `dtype`, and widely over the pieces."""
+    one = next(iter(held.values()))
+    step = chunk_size(one.device)
+    pieces = [tensor.split(step) if one.numel() > step else (tensor,) for tensor in held.values()]
+    sums = []
+    for members in zip(*pieces, strict=True):
+        piece = dict(zip(held, (member.to(dtype) for member in members), strict=True))
+        sums.append(torch.stack([torch.dot(piece[a], piece[b]) for a, b in pairs]))
+    if len(sums) == 1:
+        return sums[0].to(wide(one.device))
+    return torch.stack(sums).sum(0, dtype=wide(one.device))
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return _real(local(tensor)).reshape(-1)
 
 
 def _real(tensor: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from skipscope.capture import Capture, _Slot
+from skipscope.capture import Capture
+from skipscope.capture.slots import Slot
 from tests.capture.attachments import attached, changes
 from tests.capture.interrupting import interrupted, one_step, raise_, setting
 from tests.capture.nets import D
@@ -55,7 +56,7 @@ def test_a_graph_that_is_kept_has_no_hooks_left(monkeypatch: pytest.MonkeyPatch)
         loss.backward(retain_graph=True)
     fired: list[str] = []
     for name in ("at_sum", "at_share", "at_input"):
-        monkeypatch.setattr(_Slot, name, lambda self, *args, name=name: fired.append(name))
+        monkeypatch.setattr(Slot, name, lambda self, *args, name=name: fired.append(name))
     loss.backward()
     assert fired == []
 

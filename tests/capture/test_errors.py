@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 
 from skipscope import capture as capture_module
 from skipscope import monitor as monitor_module
-from skipscope.capture import Capture, _Slot
+from skipscope.capture import Capture
+from skipscope.capture import slots as slots_module
+from skipscope.capture.slots import Slot
 from skipscope.find import Discovery, SiteRegistry
 from skipscope.find.graph import Graph
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.recorder import Recorder
+from skipscope.rules import RULES
 from skipscope.transfer import Transfer
 from skipscope.updates import Updates
 from tests.capture.attachments import attached, changes
@@ -42,9 +46,9 @@ ENTRIES: dict[str, tuple[object, str]] = {
     "reading operands": (capture_module, "row_sums"),
     "forward sums": (capture_module, "forward_sums"),
     "the loss": (Capture, "before_backward"),
-    "hook at the sum": (_Slot, "at_sum"),
-    "hook at a share": (_Slot, "at_share"),
-    "hook at the input": (capture_module, "gradient_sums"),
+    "hook at the sum": (Slot, "at_sum"),
+    "hook at a share": (Slot, "at_share"),
+    "hook at the input": (slots_module, "gradient_sums"),
     "opening": (Capture, "open"),
     "collecting": (Capture, "collect"),
     "closing": (Discovery, "close"),
@@ -165,3 +169,20 @@ def test_out_of_memory_of_the_model_is_not_ours(place: str) -> None:
         interrupted(model, optimizer, error, place)
     assert caught.value is error
     assert not monitor._guard.broken
+
+
+def test_a_defect_of_one_rule_costs_that_rule(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = replace(RULES["RES901"], function=explode)
+    monkeypatch.setattr("skipscope.diagnose.RULES", {**RULES, "RES901": broken})
+    net = nn.Sequential(nn.Linear(4, 4))
+    monitor = Monitor(net, preset="debug", report=[])
+    for _ in range(3):
+        with monitor.step():
+            net(torch.ones(2, 4)).sum().backward()
+    assert len(monitor.history.capture_steps) == 3
+    (skipped,) = [s for s in monitor.diagnose().skipped if s.code == "RES901"]
+    assert skipped.reason == "an error of its own, see the log"
+    (told,) = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert "RES901" in told.getMessage()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from skipscope import reduce
-from skipscope.forward import forward_sums, row_sums
+from skipscope.capture.forward import forward_sums, row_sums
 from skipscope.records import SUMS
 from skipscope.reduce import FORWARD, difference_sums, gradient_sums, reducible
 from tests.capture.reference import influence, median_ratio

@@ -52,6 +52,23 @@ def test_code_runs(
         exec(compile("\n" * (line - 1) + text, str(page), "exec"), names)
 
 
+def test_the_examples_that_act_do_so_on_a_sick_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One branch is infinite: RES902, an error, at the first capture."""
+    monkeypatch.chdir(tmp_path)
+    texts = [text for _, text in blocks(ROOT / "docs" / "acting-on-findings.md", "python")]
+    names = namespace()
+    torch.nn.init.constant_(names["model"].blocks[2].contract.bias, float("inf"))
+    exec(texts[0], names)
+    assert names["trainer"].current_epoch == 1  # of two
+    assert names["keep"].best_model_path
+    exec(texts[1], names)
+    assert names["trainer"].global_step == 1
+    with pytest.raises(SystemExit, match=r"RES902 at blocks\.\d: not finite"):
+        exec(texts[2], names)
+
+
 def test_the_site_map_on_the_page_is_that_of_the_model() -> None:
     page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
     assert f"```text\n{find_residuals(namespace()['model'], torch.randn(2, 16))}\n```" in page

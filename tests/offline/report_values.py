@@ -55,7 +55,7 @@ NOTE = Finding(
     first_step=0,
     last_step=0,
     message="a norm stands between blocks.1 and blocks.2",
-    new=False,
+    status="continuing",
 )
 PASSED = (
     Passed("RES103", "dead-branch"),

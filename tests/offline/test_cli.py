@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from skipscope.cli import main
 from skipscope.history import History, HistoryWriter
+from skipscope.records import Run
 from skipscope.rules import RULES
+from tests.offline.builders import add_facts, add_updates, make_history
 from tests.offline.report_values import GATE, run_of
 
 
@@ -101,6 +104,100 @@ def test_the_newest_of_several_runs_is_read_and_the_others_named(
     assert "reads history-new.skip, the newest of 2; others: history-old.skip" in err
 
 
+# ------------------------------------------------------------------------------ check
+
+
+def changing(directory: Path, *sick: bool, **rules: str) -> Path:
+    """A run of 12 blocks, a capture each 10 steps; blocks.5 is at r = 34 where it is sick."""
+    r = np.full((len(sick), 12), 0.35)
+    r[np.array(sick), 5] = 34.0
+    steps = 10 * np.arange(len(sick))
+    history = make_history(r, steps=steps, run=Run(run_id="r1", rules=rules))
+    return write(directory, add_facts(add_updates(history), loss=np.linspace(2, 1, steps[-1])))
+
+
+def test_check_exits_with_1_and_a_line_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changing(tmp_path, *[True] * 4)
+    code, out, err = run(capsys, "check", path)
+    assert (code, err) == (1, "")
+    (line,) = out.splitlines()
+    assert line.startswith("warning RES101 branch-dominance blocks.5: r 34.0 at blocks.5")
+    assert line.endswith(" (steps 0 to 30)")
+    assert run(capsys, "check", path, "--fail-on", "error") == (0, "", "")
+    assert run(capsys, "check", path, "--fail-on", "info")[0] == 1
+    assert run(capsys, "check", path, "--ignore", "RES1,RES2,RES3") == (0, "", "")
+    assert run(capsys, "check", path, "--select", "dead-branch") == (0, "", "")
+
+
+def test_check_is_silent_on_a_healthy_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changing(tmp_path, *[False] * 4)
+    assert run(capsys, "check", path, "--fail-on", "info") == (0, "", "")
+
+
+def test_check_lets_pass_what_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = changing(tmp_path, *[True] * 3, *[False] * 3)
+    assert run(capsys, "check", path) == (0, "", "")
+    text = run(capsys, "report", path)[1]
+    assert "resolved: RES101 at blocks.5, steps 0 to 20\n" in text
+    assert "1 resolved" in text.splitlines()[0]
+
+
+def test_a_run_is_judged_by_its_own_rules_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at, rules in enumerate((
+        {"ignore": '["RES1", "RES3"]'},
+        {"select": '["RES103"]'},
+        {"select": '["RES101"]', "thresholds": '{"RES101": {"above": 1000}}'},
+    )):  # fmt: skip
+        path = changing(tmp_path / str(at), *[True] * 4, **rules)
+        assert run(capsys, "check", path) == (0, "", "")
+        assert "warning RES101" not in run(capsys, "report", path)[1]
+    path = tmp_path / "0"
+    assert run(capsys, "check", path, "--ignore", "")[0] == 1
+    assert "warning RES101" in run(capsys, "report", path, "--ignore", "RES2")[1]
+    assert run(capsys, "check", tmp_path / "1", "--select", "RES101")[0] == 1
+
+
+def test_check_can_write_the_report_for_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changing(tmp_path, *[True] * 4)
+    code, out, _ = run(capsys, "check", path, "--format", "json")
+    assert code == 1
+    report = json.loads(out)
+    assert report["schema"] == "skipscope-report/1"
+    assert [root["finding"]["code"] for root in report["roots"]] == ["RES101"]
+
+
+def test_check_says_when_nothing_was_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "check", write(tmp_path, History()))
+    assert (code, out) == (0, "")
+    assert "no rule could look at this run" in err
+
+
+@pytest.mark.parametrize("command", ["check", "report"])
+def test_what_cannot_be_judged_is_one_line_and_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    code, out, err = run(capsys, command, tmp_path / "absent")
+    assert (code, out) == (2, "")
+    assert "no such file or directory" in err
+    path = changing(tmp_path / "run", *[True] * 4)
+    code, out, err = run(capsys, command, path, "--select", "RES11")
+    assert (code, out) == (2, "")
+    assert err.startswith("skipscope: no rule 'RES11'; did you mean RES10")
+    unknown = changing(tmp_path / "newer", *[True] * 4, ignore='["RES950"]')
+    assert run(capsys, command, unknown)[0] == 2
+    assert run(capsys, command, unknown, "--ignore", "RES2")[0] in (0, 1)
+
+
 # ------------------------------------------------------------------------------ failures
 
 
@@ -144,6 +241,9 @@ def test_an_output_that_cannot_be_written_is_one_line_and_code_2(
         ["report", "x", "--format", "html"],
         ["report", "x", "--width", "10"],
         ["report", "x", "--width", "wide"],
+        ["check"],
+        ["check", "x", "--fail-on", "never"],
+        ["check", "x", "--format", "console"],
         ["nonsense"],
     ],
 )
@@ -206,6 +306,7 @@ def test_neither_torch_nor_lightning_is_loaded(version: Path) -> None:
     code = (
         "import sys; from skipscope.cli import main\n"
         f"assert main(['report', {str(version)!r}]) == 0 and main(['rules']) == 0\n"
+        f"assert main(['check', {str(version)!r}]) == 1\n"
         "heavy = {'torch', 'pytorch_lightning', 'lightning', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

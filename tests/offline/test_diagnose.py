@@ -119,8 +119,23 @@ def test_thresholds() -> None:
 def test_new_is_what_the_previous_diagnosis_did_not_hold() -> None:
     first = diagnose(drowned())
     assert first.findings[0].new
-    assert not diagnose(drowned(), previous=first).findings[0].new
+    assert first.findings[0].status == "new"
+    again = diagnose(drowned(), previous=first)
+    assert not again.findings[0].new
+    assert {finding.status for finding in again.findings} == {"continuing"}
     assert diagnose(drowned(), previous=diagnose(healthy())).findings[0].new
+
+
+def test_what_was_found_and_is_no_more_is_resolved() -> None:
+    first = diagnose(drowned())
+    after = diagnose(healthy(), previous=first)
+    assert {finding.status for finding in after.findings} == {"resolved"}
+    assert [f.where for f in after.resolved] == [("blocks.7",)]
+    assert not after.standing
+    assert after.count("info", "warning", "error") == 0
+    later = diagnose(healthy(), previous=after)
+    assert not later.resolved
+    assert {(f.code, f.told) for f in later.findings} == {(f.code, True) for f in first.findings}
 
 
 def found(code: str, where: str, first: int = 0, last: int = 9) -> Finding:

@@ -51,12 +51,12 @@ def at_sites(count: int) -> tuple[Finding, ...]:
         (sick(), "1 warning, 1 note (1 new)"),
         (sick(*at_sites(1)), "2 warnings, 1 note (2 new)"),
         (
-            sick(replace(DOMINANT, severity="error", new=False)),
+            sick(replace(DOMINANT, severity="error", status="continuing")),
             "1 error, 1 warning, 1 note (1 new)",
         ),
-        (Diagnosis((replace(DOMINANT, new=False),), step=50, epoch=3), "1 warning"),
+        (Diagnosis((replace(DOMINANT, status="continuing"),), step=50, epoch=3), "1 warning"),
         (Diagnosis((NOTE,), (), SKIPPED, 50, 3), "1 note, 3 rules skipped"),
-        (Diagnosis((replace(NOTE, new=True),), step=50, epoch=3), "1 note (1 new)"),
+        (Diagnosis((replace(NOTE, status="new"),), step=50, epoch=3), "1 note (1 new)"),
     ],
 )
 def test_the_first_line_has_one_form(diagnosis: Diagnosis, verdict: str) -> None:
@@ -133,8 +133,9 @@ def test_each_root_has_a_block_with_all_that_is_known() -> None:
     assert not re.search(r"^warning RES201", text, re.MULTILINE)
 
 
-def test_a_finding_that_ended_says_when() -> None:
-    text = console(run_of(12), Diagnosis((replace(DOMINANT, last_step=16, new=False),), step=50))
+def test_a_finding_that_was_not_seen_of_late_says_when() -> None:
+    ended = replace(DOMINANT, last_step=16, status="continuing", ongoing=False)
+    text = console(run_of(12), Diagnosis((ended,), step=50))
     assert re.search(r"^warning RES101 .* steps 8 to 16$", text, re.MULTILINE)
 
 

@@ -130,14 +130,15 @@ class Relater:
 
     def relate(self, left: Edge | None, right: Edge | None) -> Relation | None:
         """The relation of two operands, in the order that fits best; None when not residual."""
-        options = [
-            relation
-            for s, f in ((left, right), (right, left))
-            if s is not None and f is not None
-            for relation in [self._as_shortcut(s, f)]
-            if relation is not None
-        ]
+        if left is None or right is None:
+            return None
+        found: dict[Edge, Relation | None] = {}
+        for s, f in sorted(((left, right), (right, left))):  # x is older than what was made of it
+            found[s] = relation = self._as_shortcut(s, f)
+            if relation is not None and relation.kind == "identity" and not relation.path:
+                return relation  # nothing fits better
         order = {"identity": 0, "scaled": 1, "projection": 2}
+        options = [relation for s in (left, right) if (relation := found[s]) is not None]
         return min(options, key=lambda r: (order[r.kind], len(r.path)), default=None)
 
     def is_gate(self, left: Edge | None, right: Edge | None) -> bool:

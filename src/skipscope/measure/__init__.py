@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal, get_args
 
@@ -76,7 +77,7 @@ class Measure:
     log: bool  #: a logarithmic scale shows it best
     function: Callable[..., Any]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of what the function takes."""
         return tuple(inspect.signature(self.function).parameters)

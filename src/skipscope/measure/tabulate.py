@@ -7,6 +7,7 @@ and a NaN in the network itself stays a result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -108,7 +109,7 @@ def _by_chain(measure: Measure, history: History) -> _Result:
 
 def _fan_in(parameter: Parameter) -> int:
     """Inputs of one output; a vector scales elements one by one: 1."""
-    return int(np.prod(parameter.shape[1:], dtype=np.int64)) or 1
+    return math.prod(parameter.shape[1:]) or 1
 
 
 def _parameter_values(history: History, name: str) -> Floats:
@@ -165,10 +166,11 @@ def _blocks(history: History) -> dict[str, list[int]]:
 
 
 def _branches(history: History) -> dict[str, list[int]]:
-    return {
-        site.name: [p.index for p in history.parameters if site.index in p.sites]
-        for site in history.sites.sites
-    }
+    members: dict[int, list[int]] = {site.index: [] for site in history.sites.sites}
+    for parameter in history.parameters:
+        for site in set(parameter.sites) & members.keys():
+            members[site].append(parameter.index)
+    return {site.name: members[site.index] for site in history.sites.sites}
 
 
 def _by_step(measure: Measure, history: History) -> _Result:

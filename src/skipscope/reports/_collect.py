@@ -57,12 +57,14 @@ def view(history: History, diagnosis: Diagnosis) -> View:
     for row in rows:
         if row.why:
             unmeasured.setdefault(row.why, []).append(row.name)
+    roots = _roots(diagnosis)
     return View(
         run=history.run,
         groups=tuple(history.groups),
         step=diagnosis.step,
         epoch=diagnosis.epoch,
-        roots=_roots(history, diagnosis),
+        roots=tuple(root for root in roots if root.finding.status != "resolved"),
+        resolved=tuple(root for root in roots if root.finding.status == "resolved"),
         sites=rows,
         streams=_streams(history, rows),
         expected=_expected.of_profile(sites.block_level),
@@ -109,7 +111,7 @@ def _rows(history: History, diagnosis: Diagnosis, ordered: Sequence[Site]) -> tu
     last = {column: _last(table) for column, table in tables.items()}
     last["update_ratio"] = _latest(tables["update_ratio"])
     marks = _marks(history, diagnosis)
-    grave = {finding.code for finding in diagnosis.roots if finding.severity != "info"}
+    grave = {finding.code for finding in diagnosis.standing if finding.severity != "info"}
     why = history.why[-1] if len(history.why) else np.zeros(len(ordered), np.uint8)
     rows = []
     for site in ordered:
@@ -156,19 +158,17 @@ def sites_at(history: History, place: str) -> tuple[int, ...]:
 
 
 def _marks(history: History, diagnosis: Diagnosis) -> dict[int, tuple[str, ...]]:
-    """Codes of the root findings at each site."""
+    """Codes of the root findings that stand at each site."""
     found: dict[int, dict[str, None]] = {}
-    for finding in diagnosis.roots:
+    for finding in diagnosis.standing:
         for place in finding.where:
             for index in sites_at(history, place):
                 found.setdefault(index, {})[finding.code] = None
     return {index: tuple(codes) for index, codes in found.items()}
 
 
-def _roots(history: History, diagnosis: Diagnosis) -> tuple[Root, ...]:
+def _roots(diagnosis: Diagnosis) -> tuple[Root, ...]:
     """Every root with its followers; a follower whose root is not there stands for itself."""
-    steps = [history.capture_steps, history.update_steps]
-    last = min((int(axis[-1]) for axis in steps if len(axis)), default=diagnosis.step)
     roots = list(diagnosis.roots)
     held: list[list[Finding]] = [[] for _ in roots]
     for finding in diagnosis.findings:
@@ -182,10 +182,7 @@ def _roots(history: History, diagnosis: Diagnosis) -> tuple[Root, ...]:
         else:
             roots.append(finding)
             held.append([])
-    return tuple(
-        Root(root, tuple(followers), root.last_step >= last)
-        for root, followers in zip(roots, held, strict=True)
-    )
+    return tuple(Root(root, tuple(one)) for root, one in zip(roots, held, strict=True))
 
 
 def _streams(history: History, rows: Sequence[SiteRow]) -> tuple[StreamView, ...]:

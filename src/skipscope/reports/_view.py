@@ -27,7 +27,6 @@ class Root:
 
     finding: Finding
     follows: tuple[Finding, ...]
-    ongoing: bool  #: still there at the last capture
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,8 @@ class View:
     groups: tuple[Group, ...]
     step: int
     epoch: int
-    roots: tuple[Root, ...]
+    roots: tuple[Root, ...]  #: those that stand, gravest first
+    resolved: tuple[Root, ...]  #: those that have ended, in this report or an earlier one
     sites: tuple[SiteRow, ...]  #: block-level by stream and depth, then nested
     streams: tuple[StreamView, ...]
     expected: dict[str, Expected]  #: for columns of the profile
@@ -123,8 +123,13 @@ class View:
         return tuple(row for row in self.sites if not row.nested)
 
     def count(self, severity: str) -> int:
-        """How many root findings have this severity."""
+        """How many root findings of this severity stand."""
         return sum(root.finding.severity == severity for root in self.roots)
+
+    @property
+    def cleared(self) -> tuple[Root, ...]:
+        """Those that have ended since the last report: this one says so, once."""
+        return tuple(root for root in self.resolved if not root.finding.told)
 
     @property
     def calm(self) -> bool:

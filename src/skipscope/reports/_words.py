@@ -67,14 +67,15 @@ def verdict(view: View) -> str:
         for severity, word in SEVERITIES.items()
         if view.count(severity)
     ]
-    new = sum(root.finding.new for root in view.roots)
+    new = sum(root.finding.status == "new" for root in view.roots)
     if found:
         found[-1] += f" ({new} new)" if new else ""
-        if not view.calm:
-            return ", ".join(found)
+    resolved = [f"{len(view.cleared)} resolved"] if view.cleared else []
+    if not view.calm:
+        return ", ".join([*found, *resolved])
     skipped = sum(len(codes) for _, codes in view.skipped)
     if not view.sites or not view.cost.captures:
-        return ", ".join([*found, "nothing measured"])
+        return ", ".join([*found, *resolved, "nothing measured"])
     looked = len(view.passed)
     if not found and not looked:
         found = ["no findings", "no rule looked"]
@@ -83,7 +84,8 @@ def verdict(view: View) -> str:
         beside = [f"{counted(looked, 'rule')} passed, {skipped} skipped"]
     elif skipped:
         beside = [f"{counted(skipped, 'rule')} skipped"]
-    return ", ".join([*(found or ["healthy" if looked > skipped else "no findings"]), *beside])
+    found = found or ["healthy" if looked > skipped else "no findings"]
+    return ", ".join([*found, *resolved, *beside])
 
 
 def context(view: View) -> str:
@@ -111,16 +113,26 @@ def _placement(rows: Sequence[SiteRow]) -> str:
     return f"mostly {usual}" if mixed else usual if usual != "none" else ""
 
 
-def since(root: Root) -> str:
+def since(finding: Finding) -> str:
     """From which step on, or in which steps, and whether it is new."""
-    finding = root.finding
     if finding.first_step == finding.last_step:
         text = f"at step {finding.first_step}"
-    elif root.ongoing:
+    elif finding.ongoing:
         text = f"since step {finding.first_step}"
     else:
         text = f"steps {finding.first_step} to {finding.last_step}"
-    return f"{text}, new" if finding.new else text
+    return f"{text}, new" if finding.status == "new" else text
+
+
+def cleared(view: View, most: int) -> list[str]:
+    """One line for each finding that has ended since the last report."""
+    ended = [root.finding for root in view.cleared]
+    kept = most if len(ended) <= most else most - 1
+    lines = [f"resolved: {f.code} at {listed(f.where, 2)}, {since(f)}" for f in ended[:kept]]
+    if len(ended) > kept:
+        codes = listed([finding.code for finding in ended[kept:]], 3)
+        lines.append(f"resolved: {len(ended) - kept} {'more' if kept else 'in all'} ({codes})")
+    return lines
 
 
 def follower(finding: Finding) -> str:
@@ -131,10 +143,11 @@ def follower(finding: Finding) -> str:
 def details(root: Root) -> list[tuple[str, str]]:
     """The labelled lines of a root finding, in the order that a reader asks."""
     finding = root.finding
+    follows = [one for one in root.follows if one.status != "resolved"]
     lines = [("expected", finding.expectation)]
-    lines += [("follows", follower(one)) for one in root.follows[:3]]
-    if len(root.follows) > 3:
-        rest = [one.code for one in root.follows[3:]]
+    lines += [("follows", follower(one)) for one in follows[:3]]
+    if len(follows) > 3:
+        rest = [one.code for one in follows[3:]]
         lines.append(("follows", f"and {len(rest)} more: {listed(rest, 6)}"))
     lines.append(("seen", finding.cause))
     lines += [("try", one) for one in finding.advice[:3]]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skipscope.history import History
 
 SCREEN = 50  #: lines that the report of a deep network fills at most
+CLEARED = 4  #: lines for findings that have ended
 SHORT = 12  #: sites that a report without errors and warnings shows
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 
@@ -50,14 +51,21 @@ def console(
     deep = len(shown.block_level) >= MANY
     top = page.printed(_top(shown, page, deep))
     rest = page.printed(_rest(shown, page, deep))
-    room = SCREEN - len(top) - len(rest) if deep else None
-    return "\n".join([*top, *_findings(shown.roots, page, room), *rest]) + "\n"
+    ended = _cleared(shown, page, 1 if deep else CLEARED)
+    room = SCREEN - len(top) - len(ended) - len(rest) if deep else None
+    return "\n".join([*top, *_findings(shown.roots, page, room), *ended, *rest]) + "\n"
 
 
 def _top(shown: View, page: Page, deep: bool) -> Iterable[RenderableType]:
     yield page.text(_words.headline(shown), "bold")
     if shown.sites:
         yield page.labelled([("watched", _words.context(shown))], most=1 if deep else 2)
+
+
+def _cleared(shown: View, page: Page, most: int) -> list[str]:
+    """What has ended since the last report, a line each."""
+    lines = [page.clipped(line, page.width, 1) for line in _words.cleared(shown, most)]
+    return page.printed([Text(), *(Text(line, "dim") for line in lines)]) if lines else []
 
 
 def _findings(roots: Sequence[Root], page: Page, room: int | None) -> list[str]:
@@ -123,7 +131,7 @@ def _head(root: Root, page: Page) -> Text:
     """Severity, code, name, where, since when: one line."""
     finding = root.finding
     head = f"{_words.SEVERITIES[finding.severity]} {finding.code} {finding.name}"
-    when = _words.since(root)
+    when = _words.since(root.finding)
     room = page.width - len(head) - len(when) - 4
     where = page.name(listed(finding.where, 3), max(room, 8))
     gap = max(page.width - len(head) - 2 - len(where) - len(when), 2)

@@ -28,6 +28,8 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
     if shown.sites:
         parts.append(f"Watched: {_escape(_words.context(shown))}.")
     parts += [part for root in shown.roots for part in _finding(root)]
+    if shown.cleared:
+        parts.append(_bullets(_words.cleared(shown, len(shown.cleared))))
     if chosen.rows:
         parts += ["### Profile along depth", _profile(shown, chosen, unicode)]
         if chosen.left_out:
@@ -79,7 +81,7 @@ def _finding(root: Root) -> list[str]:
     where = ", ".join(_code(place) for place in finding.where[:6])
     more = f" and {len(finding.where) - 6} more" if len(finding.where) > 6 else ""
     severity = _words.SEVERITIES[finding.severity]
-    lines = [f"- {_words.since(root)}"]
+    lines = [f"- {_words.since(finding)}"]
     for label, text in _words.details(root):
         literal = label == "more" or (label == "try" and text.startswith("skipscope."))
         lines.append(f"- {label}: {_code(text) if literal else _escape(text)}")

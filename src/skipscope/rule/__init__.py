@@ -55,6 +55,9 @@ class Hit:
     evidence: Mapping[str, float | str] = field(default_factory=dict)
     cause: str = ""
     advice: tuple[str, ...] = ()  #: empty: the first three of the docstring's "What to try"
+    #: it stands as long as the rule yields it, whatever later steps show: about a run's start, or
+    #: about events that the rule itself forgets in time
+    stands: bool = False
 
 
 @dataclass(frozen=True)

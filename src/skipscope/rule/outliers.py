@@ -43,8 +43,9 @@ def places(stages: Sequence[Stage]) -> dict[int, tuple[Place, ...]]:
         inside = [stage for stage in stages if stage.stream == stream]
         role = roles([site for stage in inside for site in stage.sites])
         line = [
-            Place(site, k, (k, site) in stage.judged, role[site.index])
+            Place(site, k, k in judged, role[site.index])
             for stage in inside
+            for judged in [{k for k, _ in stage.judged}]
             for k, site in enumerate(stage.sites)
         ]
         found[stream] = sorted(line, key=lambda place: (place.site.depth, place.site.index))
@@ -85,7 +86,9 @@ def expected(values: Floats, chosen: Sequence[int], factors: Floats, needed: int
     enough = usable.sum(axis=1) >= needed
     result = np.full(len(values), np.nan)
     if enough.any():
-        result[enough] = np.nanmedian(np.where(usable, theirs, np.nan)[enough], axis=1)
+        ordered = np.sort(np.where(usable, theirs, np.inf)[enough], axis=1)
+        count, rows = usable[enough].sum(axis=1), np.arange(len(ordered))
+        result[enough] = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
     return result
 
 

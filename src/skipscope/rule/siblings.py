@@ -7,8 +7,10 @@ the site map holds (module path with its numbers taken out, line of code, parame
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from skipscope.records import Parameter, Site, SiteMap
 
@@ -30,7 +32,7 @@ class Stage:
         """Its column in the tables of stages."""
         return f"stream {self.stream} stage {self.stage}"
 
-    @property
+    @cached_property
     def judged(self) -> tuple[tuple[int, Site], ...]:
         """Position k and site, without the exempt ones and the projections."""
         return tuple(
@@ -39,7 +41,7 @@ class Stage:
             if site.index not in self.exempt and site.kind != "projection"
         )
 
-    @property
+    @cached_property
     def post_norm(self) -> bool:
         """Whether most of its sites are followed by a norm on the stream."""
         return 2 * sum(site.norm_placement == "post-norm" for site in self.sites) > len(self.sites)
@@ -142,10 +144,40 @@ def roles(members: Sequence[Site]) -> dict[int, Role]:
 
 def of_branch(site: Site, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """The parameters of a site's branch, frozen ones too (autograd does not see those)."""
-    known = set(site.parameters)
-    own = [p for p in parameters if site.index in p.sites or p.name in known]
-    inside = [p for p in parameters if site.module and p.name.startswith(site.module + ".")]
-    return tuple(own or inside)
+    table = _Table.of(parameters)
+    own = {*table.of_site.get(site.index, ())}
+    own |= {table.at[name] for name in site.parameters if name in table.at}
+    return tuple(parameters[at] for at in sorted(own or table.inside(site.module)))
+
+
+class _Table:
+    """Where the parameters stand, by site and by name; read once for all sites of a model."""
+
+    latest: _Table | None = None
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters = parameters
+        self.at = {parameter.name: at for at, parameter in enumerate(parameters)}
+        self.names = sorted(self.at)
+        self.of_site: dict[int, list[int]] = {}
+        for at, parameter in enumerate(parameters):
+            for site in parameter.sites:
+                self.of_site.setdefault(site, []).append(at)
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter]) -> _Table:
+        """The table of these parameters; that of the last ones is kept."""
+        if cls.latest is None or cls.latest.parameters is not parameters:
+            cls.latest = cls(parameters)
+        return cls.latest
+
+    def inside(self, module: str) -> list[int]:
+        """The parameters inside a module."""
+        if not module:
+            return []
+        first = bisect_left(self.names, f"{module}.")
+        behind = bisect_left(self.names, f"{module}/")  # "/" follows "."
+        return [self.at[name] for name in self.names[first:behind]]
 
 
 def parameter_role(parameter: Parameter) -> str:

@@ -140,5 +140,6 @@ def _at_start(
                 f"{stage.name} at step 0, {short(first)} after the first: depth makes them one",
                 first_step=0,
                 last_step=0,
+                stands=True,
                 evidence={"stage": stage.name, "cosine after the first site": first},
             )

@@ -190,6 +190,7 @@ def _at_risk(
             f"u {short(heat)}",
             first_step=steps - 1,  # not known before
             last_step=steps - 1,
+            stands=True,
             severity="info",
             evidence={"u at step 0": heat, "stage": stage.name},
         )

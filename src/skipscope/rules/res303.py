@@ -88,6 +88,7 @@ def gradient_spike(
         first_step=int(steps[recent[0][0]]),
         last_step=int(steps[recent[-1][0]]),
         severity=None if enough else "info",
+        stands=True,  # for `within` steps
         evidence={
             "spikes": float(len(recent)),
             "standard deviations": z,

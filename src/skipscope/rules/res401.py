@@ -186,6 +186,7 @@ def _inflated(
             f"within {int(steps[-1])} steps",
             first_step=int(steps[over[0]]),
             last_step=int(steps[over[-1]]),
+            stands=True,  # what it did to the weights stays
             evidence={"inflation": largest},
             cause="steps so large that the weights grow with every one of them",
         )

@@ -5,8 +5,7 @@ reads the operands of each addition before the addition runs. For the backward i
 gradient's nodes: a pre-hook at the sum (g_y), post-hooks where the shortcut and the branch hand
 their shares to x, and a pre-hook at x (g_x). The split is thus measured, never a difference.
 
-Hooks hold a `_Slot`, which holds numbers and, between g_y and g_x, gradients; never a tensor of the
-graph, which would keep the graph alive for good.
+A hook holds a `Slot` (see `slots`) and never a tensor of the graph.
 """
 
 from __future__ import annotations
@@ -20,32 +19,28 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from skipscope.additions import Addition, Additions, EagerStance, Passing, Visitor
+from skipscope.additions import Addition, Additions, EagerStance, Passing
+from skipscope.capture.forward import MAX_ROWS, RowSums, forward_sums, row_sums
+from skipscope.capture.guarded import Guarded
+from skipscope.capture.slots import NO_BACKWARD, Slot, hook_of, share_hook_of
 from skipscope.find import Discovery, Found
 from skipscope.find.graph import Edge, Node
-from skipscope.forward import MAX_ROWS, RowSums, forward_sums, row_sums
 from skipscope.guard import Guard
 from skipscope.records import (
     HAVE_FORWARD,
-    HAVE_GRAD,
     HAVE_INPUT,
-    HAVE_INPUT_GRAD,
     HAVE_SPLIT,
     REASONS,
     SUMS,
 )
-from skipscope.reduce import FORWARD, as_vector, dot, gradient_sums, reducible
+from skipscope.reduce import FORWARD, reducible
 from skipscope.transfer import Transfer
 from skipscope.watch import Watch
 
-_NO_BACKWARD = REASONS.index("no backward reached it")
 _NO_INPUT_GRADIENT = REASONS.index("x has no gradient: it is a raw input or behind frozen layers")
 _FROZEN = REASONS.index("the whole block is frozen")
 _ON_A_VIEW = REASONS.index("x was overwritten in place through a view")
-_WHOLE = REASONS.index("watched as a whole module: its two paths cannot be told apart")
-_SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
 _IRREDUCIBLE = REASONS.index("operands of this type cannot be reduced")
 
 
@@ -65,94 +60,6 @@ class Captured:
     scale: float  #: of a GradScaler; gradients and loss are divided by it already
     unseen: dict[tuple[str, str, str], int]
     called: dict[str, str]
-
-
-class _Slot:
-    """The sums of one site in this step, and its hooks."""
-
-    def __init__(self) -> None:
-        self.forward: Tensor | None = None
-        self.backward: Tensor | None = None
-        self.have = 0
-        self.why = _NO_BACKWARD
-        self.handles: list[RemovableHandle] = []
-        self.sum_handle: RemovableHandle | None = None
-        self._gy: Tensor | None = None
-        self._shares: dict[str, Tensor] = {}
-        self.awaits_input = False  #: whether a hook stands at x, where g_y is reduced with the rest
-        self.splits = True  #: whether the shares of shortcut and branch can be told apart
-        self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
-
-    def remove(self) -> None:
-        """Takes every hook off and lets go of gradients and sums."""
-        for handle in self.handles:
-            handle.remove()
-        self.handles.clear()
-        if self.sum_handle is not None:
-            self.sum_handle.remove()
-        self.sum_handle = None
-        self.forward = self.backward = None
-        self.release()
-
-    def release(self) -> None:
-        self._gy = None
-        self._shares.clear()
-
-    # Each returns None: a hook that returns something would replace the gradient.
-    def at_sum(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
-        gradient = gradients[output]
-        if gradient is None or self._second_order():
-            return
-        self.release()  # of several backwards the last one counts
-        self.have &= ~(HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT)
-        self._gy = gradient.detach()
-        self.backward = None if self.awaits_input else self._without_input()
-        self.have |= HAVE_GRAD
-
-    def at_share(self, part: str, places: list[int], shares: tuple[Tensor | None, ...]) -> None:
-        if self._gy is None or torch.is_grad_enabled():
-            return
-        for place in places:
-            share = shares[place]
-            if share is not None:
-                before = self._shares.get(part)
-                share = share.detach()
-                self._shares[part] = share if before is None else before + share
-
-    def at_input(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
-        gradient = gradients[output]
-        if gradient is None or self._gy is None or torch.is_grad_enabled():
-            return
-        self.backward = gradient_sums(
-            gradient.detach(), self._gy, self._shares.get("shortcut"), self._shares.get("branch")
-        )
-        self.have |= HAVE_INPUT_GRAD | (HAVE_SPLIT if self.splits else 0)
-        self.why = 0 if self.splits else _WHOLE
-        self.release()
-
-    def _second_order(self) -> bool:
-        """A backward with create_graph (a gradient penalty) is not the training gradient."""
-        if torch.is_grad_enabled():
-            if not self.have & HAVE_GRAD:
-                self.why = _SECOND_ORDER
-            return True
-        return False
-
-    def _without_input(self) -> Tensor | None:
-        """The backward part as far as it is known before x: g_y alone."""
-        if self._gy is None:
-            return None
-        unknown = [float("nan")] * (len(SUMS) - FORWARD - 1)
-        return as_vector((dot(self._gy, self._gy), *unknown), self._gy.device)
-
-    def vectors(self) -> tuple[Tensor, Tensor]:
-        """Both parts; NaN where nothing was measured."""
-        if self.backward is None:
-            self.backward = self._without_input()  # the backward never reached x
-        nothing = torch.full((len(SUMS),), float("nan"))
-        forward = self.forward if self.forward is not None else nothing[:FORWARD]
-        backward = self.backward if self.backward is not None else nothing[FORWARD:]
-        return forward, backward
 
 
 class Capture(Passing):
@@ -180,10 +87,10 @@ class Capture(Passing):
         self._watch = watch
         self._loss_scale = loss_scale
         self._discovery = Discovery(model, self._on_site, whole=watch.named, guard=guard)
-        self._slots: dict[tuple[str, str, int], _Slot] = {}
-        self._read: dict[tuple[str, str, int], tuple[_Slot, RowSums]] = {}
+        self._slots: dict[tuple[str, str, int], Slot] = {}
+        self._read: dict[tuple[str, str, int], tuple[Slot, RowSums]] = {}
         self._rows_read = 0
-        self._all_slots: list[_Slot] = []
+        self._all_slots: list[Slot] = []
         self.loss: Tensor | None = None  #: what backward was called on
         self.scale: Tensor | None = None
         self._attached = ExitStack()
@@ -192,7 +99,7 @@ class Capture(Passing):
         """Attaches: eager stance, module places, the function mode."""
         self._attached.enter_context(EagerStance())
         self._attached.enter_context(self._discovery.places)
-        self._attached.enter_context(Additions(_Guarded(self, self._guard)))
+        self._attached.enter_context(Additions(Guarded(self, self._guard)))
 
     def close(self) -> None:
         """Takes everything off; safe to call twice."""
@@ -209,7 +116,7 @@ class Capture(Passing):
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
         """Outside of modules and of autograd nothing is found: an optimizer steps, most likely."""
-        return not self._discovery.places.running
+        return self._discovery.is_idle() or not self._discovery.places.running
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Measured where it is residual and watched."""
@@ -237,7 +144,7 @@ class Capture(Passing):
             return run()
         slot = self._slots.get(found.key) if found.parallel else None
         if slot is None:
-            slot = _Slot()
+            slot = Slot()
             slot.splits = found.watched == "addition"
             self._all_slots.append(slot)
         self._slots[found.key] = slot
@@ -245,12 +152,12 @@ class Capture(Passing):
             self._measure_forward(slot, found, s, f)
         result = run()
         self._hook(slot, found, result)
-        if result._is_view() and (result is s or result is f) and slot.why == _NO_BACKWARD:
+        if result._is_view() and (result is s or result is f) and slot.why == NO_BACKWARD:
             # What reads the viewed tensor itself gets its gradient past the view's node.
             slot.why = _ON_A_VIEW
         return result
 
-    def _measure_forward(self, slot: _Slot, found: Found, s: Tensor, f: Tensor) -> None:
+    def _measure_forward(self, slot: Slot, found: Found, s: Tensor, f: Tensor) -> None:
         if not reducible(s, f):
             slot.why = _IRREDUCIBLE
             return
@@ -276,7 +183,7 @@ class Capture(Passing):
         self._rows_read = 0
 
     # ------------------------------------------------------------------ backward
-    def _hook(self, slot: _Slot, found: Found, result: Tensor) -> None:
+    def _hook(self, slot: Slot, found: Found, result: Tensor) -> None:
         if not result.requires_grad or result.grad_fn is None:
             slot.why = _FROZEN
             return
@@ -286,7 +193,7 @@ class Capture(Passing):
         if slot.sum_handle is not None:
             slot.sum_handle.remove()
         slot.sum_handle = result.grad_fn.register_prehook(
-            _hook_of(guarded, slot.at_sum, result.output_nr)
+            hook_of(guarded, slot.at_sum, result.output_nr)
         )
         source = self._input_node(found)
         if source is None:
@@ -298,7 +205,7 @@ class Capture(Passing):
                 self._hook_share(slot, "shortcut", node, found.relation.source)
             slot.handles.append(
                 source.handle.register_prehook(
-                    _hook_of(guarded, slot.at_input, found.relation.source[1])
+                    hook_of(guarded, slot.at_input, found.relation.source[1])
                 )
             )
         for node in found.relation.branch.consumers:
@@ -306,12 +213,12 @@ class Capture(Passing):
                 slot.hooked.add(node.number)
                 self._hook_share(slot, "branch", node, found.relation.source)
 
-    def _hook_share(self, slot: _Slot, part: str, node: Node, source: Edge) -> None:
+    def _hook_share(self, slot: Slot, part: str, node: Node, source: Edge) -> None:
         if node.handle is None:
             return
         places = [place for place, edge in enumerate(node.inputs) if edge == source]
         slot.handles.append(
-            node.handle.register_hook(_share_hook_of(self._guard, slot, part, places))
+            node.handle.register_hook(share_hook_of(self._guard, slot, part, places))
         )
 
     def _input_node(self, found: Found) -> Node | None:
@@ -348,73 +255,3 @@ class Capture(Passing):
             )
 
         return captured
-
-
-def _hook_of(guard: Guard, method: Callable[[int, Any], None], output: int) -> Callable[..., None]:
-    """A node pre-hook that never raises and returns None."""
-
-    def hook(gradients: Any) -> None:
-        guard.call("a gradient hook", method, output, gradients)
-
-    return hook
-
-
-def _share_hook_of(guard: Guard, slot: _Slot, part: str, places: list[int]) -> Callable[..., None]:
-    """A node post-hook that never raises and returns None."""
-
-    def hook(inputs: Any, outputs: Any) -> None:
-        guard.call("a gradient hook", slot.at_share, part, places, inputs)
-
-    return hook
-
-
-class _Guarded:
-    """Passes everything on to a visitor until that fails; the model's own errors go through."""
-
-    def __init__(self, visitor: Visitor, guard: Guard) -> None:
-        self._visitor = visitor
-        self._guard = guard
-
-    def is_idle(self) -> bool:
-        return self._guard.broken or self._visitor.is_idle()
-
-    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
-        if self._guard.broken:
-            return run()
-        once = _Once(run)
-        try:
-            return self._visitor.addition(addition, once)
-        except Exception as error:
-            if once.error is error:
-                raise
-            ours = error
-        result = once()  # where this raises, the model's own operation was at fault
-        self._guard.fail(ours, "the capture of an addition")
-        return result
-
-    def fused(self, what: str, operands: list[Tensor]) -> None:
-        self._guard.call("finding", self._visitor.fused, what, operands)
-
-    def call(self, name: str, args: Iterable[Any], result: Any) -> None:
-        self._guard.call("finding", self._visitor.call, name, args, result)
-
-    def before_backward(self, roots: list[Tensor]) -> None:
-        self._guard.call("the start of a backward", self._visitor.before_backward, roots)
-
-
-class _Once:
-    """An operation that runs at most once, however often it is asked for."""
-
-    def __init__(self, run: Callable[[], Tensor]) -> None:
-        self._run = run
-        self._result: Tensor | None = None
-        self.error: Exception | None = None
-
-    def __call__(self) -> Tensor:
-        if self._result is None:
-            try:
-                self._result = self._run()
-            except Exception as error:
-                self.error = error
-                raise
-        return self._result

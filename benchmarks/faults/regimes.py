@@ -1,0 +1,139 @@
+"""Faults in how a net is trained: RES001, RES302, RES303, RES401 to RES404, RES902."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.faults.faults import OPEN, at_random, everywhere, fault
+from benchmarks.faults.nets import Plan
+from benchmarks.faults.numbers import _names
+from benchmarks.faults.training import Training, cross_entropy
+
+MODEL = ("model",)
+
+
+def _long_enough(plan: Plan, rng: random.Random) -> Plan:
+    steps = max(plan.steps, 150) if plan.warmup == 0 else 200
+    return replace(plan, steps=steps, cosine=False, sites=min(plan.sites, 16))
+
+
+@fault("RES001", tweak=_long_enough)
+def labels_by_chance(training: Training, rng: random.Random) -> tuple[str, ...]:
+    generator = torch.Generator().manual_seed(training.seed)
+    classes = 10 if training.plan.task in ("image", "rows", "flat") else 48
+
+    def change(step: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x, torch.randint(classes, y.shape, generator=generator)
+
+    training.change_batch = change
+    return MODEL
+
+
+def _post_norm(plan: Plan, rng: random.Random) -> Plan:
+    return replace(
+        plan, sites=rng.choice((32, 48)), lr=rng.choice((3e-3, 6e-3)), warmup=0, cosine=False,
+        optimizer="adamw", width=32, steps=70, bf16=False, embedding=1.0, preset="debug",
+    )  # fmt: skip
+
+
+@fault("RES302", families=("post-norm",), tweak=_post_norm, presets=("debug",), spreading=True)
+def no_warmup(training: Training, rng: random.Random) -> tuple[str, ...]:
+    return MODEL
+
+
+@fault("RES303", presets=("debug",), tweak=lambda plan, rng: replace(
+    plan, steps=max(plan.steps, 110), sites=min(plan.sites, 16)))  # fmt: skip
+def loss_spikes(training: Training, rng: random.Random) -> tuple[str, ...]:
+    first = training.plan.warmup + 45
+    chosen = set(rng.sample(range(first, training.plan.steps), 4))
+    factor = rng.choice((50.0, 300.0))
+
+    def change(step: int, loss: Tensor) -> Tensor:
+        return loss * factor if step in chosen else loss
+
+    training.before_backward = change
+    return MODEL
+
+
+def _hot(plan: Plan, rng: random.Random) -> Plan:
+    lr = rng.choice((2.0, 5.0)) if plan.optimizer == "sgd" else rng.choice((0.1, 0.3))
+    return replace(plan, lr=lr, warmup=0)
+
+
+@fault("RES401", tweak=_hot)
+def rate_too_high(training: Training, rng: random.Random) -> tuple[str, ...]:
+    return MODEL
+
+
+def _cold(plan: Plan, rng: random.Random) -> Plan:
+    return replace(plan, lr=plan.lr * 1e-5, steps=max(plan.steps, 120), sites=min(plan.sites, 16))
+
+
+@fault("RES402", tweak=_cold)
+def rate_too_low(training: Training, rng: random.Random) -> tuple[str, ...]:
+    return MODEL
+
+
+def _sixteen_bits(plan: Plan, rng: random.Random) -> Plan:
+    return replace(plan, bf16=False, optimizer="adamw", lr=rng.choice((1e-5, 3e-5, 1e-4)))
+
+
+@fault("RES403", families=("pre-norm", "sandwich", "batch-norm-mlp", "norm-free-mlp"),
+       tweak=_sixteen_bits)  # fmt: skip
+def weights_in_bfloat16(training: Training, rng: random.Random) -> tuple[str, ...]:
+    training.model.to(torch.bfloat16)
+    if training.plan.task in ("rows", "flat"):
+        training.change_batch = lambda step, x, y: (x.bfloat16(), y)
+    training.loss = cross_entropy
+    return MODEL
+
+
+@fault("RES404", tweak=lambda plan, rng: replace(
+    plan, optimizer="adamw", weight_decay=rng.choice((0.01, 0.1))))  # fmt: skip
+def frozen_and_decayed(training: Training, rng: random.Random) -> tuple[str, ...]:
+    some = everywhere(training)
+    chosen = some[0].block if rng.random() < 0.5 else rng.choice(some).block
+    path = next(place.path for place in some if place.block is chosen)
+    chosen.requires_grad_(False)
+    parameters = list(chosen.parameters())
+    training.kept_in |= _names(training, *parameters)
+
+    def zeros(step: int) -> None:
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+
+    training.after_backward = zeros
+    return (path,)
+
+
+# ------------------------------------------------------------------------------ not finite
+class Breaking(nn.Module):
+    """A branch that is not finite from one call on."""
+
+    def __init__(self, branch: nn.Module, first: int, value: float) -> None:
+        super().__init__()
+        self.inner = branch
+        self.first, self.value, self.calls = first, value, 0
+
+    def forward(self, x: Tensor, context: Any = None) -> Tensor:
+        out: Tensor = self.inner(x, context)
+        self.calls += 1
+        if self.calls > self.first:
+            broken = torch.zeros_like(out)
+            broken.view(-1)[0] = self.value
+            out = out + broken
+        return out
+
+
+@fault("RES902", families=(*OPEN, "layerscale"), spreading=False)
+def branch_not_finite(training: Training, rng: random.Random) -> tuple[str, ...]:
+    chosen = at_random(training, rng)
+    first = rng.randint(5, 50)
+    value = rng.choice((float("nan"), float("inf")))
+    chosen.wrap(lambda branch: Breaking(branch, first, value))
+    return (chosen.path,)
