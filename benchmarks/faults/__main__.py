@@ -7,17 +7,13 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks.faults.faults import FAULTS
-from benchmarks.faults.run import HEALTHY, run
+from benchmarks.faults.run import HEALTHY, Job, one
 from benchmarks.faults.tabulate import table
-
-Job = tuple[str, int]
-
 
 def jobs(rules: Sequence[str], seeds: range, per_rule: int, healthy: int) -> list[Job]:
     """Which runs to make, healthy ones and faults mixed, so that a part of them is a sample.
@@ -30,15 +26,6 @@ def jobs(rules: Sequence[str], seeds: range, per_rule: int, healthy: int) -> lis
     found = [(code, seed) for code in rules for seed in seeds[:per_rule]]
     found += [(HEALTHY, seed) for seed in seeds[:healthy]]
     return sorted(found, key=lambda job: (job[1], job[0]))
-
-
-def one(job: Job) -> dict[str, Any]:
-    """One run, on one thread; an error of the monitor is a result too, and never passed over."""
-    torch.set_num_threads(1)
-    try:
-        return run(*job)
-    except Exception as error:
-        raise RuntimeError(f"{job[0]} with seed {job[1]}: {error!r}") from error
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -61,8 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     rest = [job for job in wanted if job not in known]
     rows = [row for row in rows if (row["task"], row["seed"]) in set(wanted)]
     context = multiprocessing.get_context("spawn")
-    with context.Pool(given.jobs) as pool:
-        for done, row in enumerate(pool.imap_unordered(one, rest), 1):
+    with ProcessPoolExecutor(given.jobs, mp_context=context) as pool:
+        for done, coming in enumerate(as_completed([pool.submit(one, job) for job in rest]), 1):
+            row = coming.result()
             rows.append(row)
             if given.resume is not None:
                 with given.resume.open("a", encoding="utf-8") as file:

@@ -201,7 +201,8 @@ class Dimmed(torch.autograd.Function):
 
 
 @fault("RES301", families=("pre-norm", "norm-free-mlp", "batch-norm-mlp", "layerscale"),
-       spreading=True, tweak=lambda plan, rng: replace(plan, sites=max(plan.sites, 12)))  # fmt: skip
+       tweak=lambda plan, rng: replace(plan, sites=max(plan.sites, 12)),
+       spreading=True)  # fmt: skip
 def gradient_dimmed(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     factor = rng.choice((1e-5, 1e-4))

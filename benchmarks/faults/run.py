@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,6 +19,17 @@ from benchmarks.faults.training import Training, train
 from skipscope.records import Diagnosis, Finding
 
 HEALTHY = "healthy"
+Job = tuple[str, int]  # what is planted, and the seed
+
+
+def one(job: Job) -> dict[str, Any]:
+    """One run on one thread; an error ends that run only, and the table tells of it."""
+    torch.set_num_threads(1)
+    try:
+        return run(*job)
+    except Exception as error:
+        where = traceback.format_exc().splitlines()[-12:]
+        return {"task": job[0], "seed": job[1], "error": repr(error), "traceback": where}
 
 
 def run(task: str, seed: int, steps: int | None = None) -> dict[str, Any]:

@@ -27,9 +27,12 @@ def wilson(hits: int, trials: int, z: float = 1.96) -> tuple[float, float]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The results as Markdown."""
+    broken = [row for row in rows if "error" in row]
+    rows = [row for row in rows if "error" not in row]
     faults = [row for row in rows if row["task"] != HEALTHY]
     healthy = [row for row in rows if row["task"] == HEALTHY]
     lines = [*_recall(faults), "", *_alarms(healthy), "", *_confusions(faults)]
+    lines += [f"ERROR in {row['task']} {row['seed']}: {row['error']}" for row in broken]
     return "\n".join(lines)
 
 
@@ -66,7 +69,8 @@ def _alarms(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ("the default preset, 1500 steps", [r for r in works if r["plan"]["preset"] == "train"]),
     ):
         yield f"| {name} | {_share(sum(bool(_grave(row)) for row in some), len(some))} |"
-    yield f"| at any quarter of the run | {_share(sum(bool(r['alarms']) for r in works), len(works))} |"
+    ever = sum(bool(row["alarms"]) for row in works)
+    yield f"| at any quarter of the run | {_share(ever, len(works))} |"
     if rest:
         yield f"| loss did not fall | {_share(sum(bool(_grave(r)) for r in rest), len(rest))} |"
     counts = Counter(code for row in rows for code in _grave(row))

@@ -174,10 +174,10 @@ def test_out_of_memory_of_the_model_is_not_ours(place: str) -> None:
 def test_a_defect_of_one_rule_costs_that_rule(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = replace(RULES["RES901"], function=explode)
-    monkeypatch.setattr("skipscope.diagnose.RULES", {**RULES, "RES901": broken})
     net = nn.Sequential(nn.Linear(4, 4))
     monitor = Monitor(net, preset="debug", report=[])
+    broken = replace(RULES["RES901"], function=explode)
+    monkeypatch.setattr("skipscope.diagnose.RULES", {**RULES, "RES901": broken})
     for _ in range(3):
         with monitor.step():
             net(torch.ones(2, 4)).sum().backward()
