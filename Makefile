@@ -2,6 +2,7 @@
 PYTHON  ?= python3
 WORKERS ?= 2
 SICK    ?=
+FAULTS  ?= --seeds 10000:20000 --resume faults.jsonl
 BIN     := .venv/bin
 STAMP   := .venv/.installed
 
@@ -9,7 +10,7 @@ STAMP   := .venv/.installed
 test test-all: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all check format bench docs build clean
+.PHONY: help venv demo test test-all check format bench faults docs build clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,9 @@ format: $(STAMP)  ## format the code and write the generated pages
 
 bench: $(STAMP)  ## what the monitor costs (not a test)
 	$(BIN)/python -m benchmarks
+
+faults: $(STAMP)  ## plant faults in healthy nets: recall, false alarms (an hour or two)
+	$(BIN)/python -m benchmarks.faults $(FAULTS)
 
 docs: $(STAMP)  ## the documentation, in docs/_build/html
 	$(BIN)/python docs/generate_rules.py

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -31,7 +32,7 @@ def machine() -> str:
     """What the numbers were taken on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
-        f"{datetime.date.today().isoformat()}, {_processor()}, {cores} cores, "
+        f"{dt.date.today().isoformat()}, {_processor()}, {cores} cores, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}, "
         f"Python {platform.python_version()}, {platform.system()}"
     )
@@ -39,12 +40,10 @@ def machine() -> str:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            names = [
-                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
-            ]
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        names = []
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 

@@ -40,7 +40,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("recording", "skipscope.recorder", "Recorder.describe_parameters"),
     ("recording", "skipscope.recorder", "Recorder.tell"),
     ("recording", "skipscope.recorder", "Recorder.flush"),
-    ("diagnosis", "skipscope.monitor", "Monitor._judge"),
+    ("diagnosis", "skipscope.judge", "Judge.at_capture"),
     ("starting the step", "skipscope.monitor", "Monitor._begin"),
     ("ending the step", "skipscope.monitor", "Monitor._end"),
     ("(the model's own additions)", "skipscope.capture.guarded", "_Once.__call__"),

@@ -48,5 +48,7 @@ def _compare(
             f"site above {without}; in all {step.text('.0f')} ms"
         )
     growth = Spread.of([deep / shallow for shallow, deep in zip(*costs, strict=True)])
-    verdict = growth.verdict(AIM, AIM - 1)
-    yield f"{clock:4}  {what}: cost per site, deep / shallow = {growth.text('.2f')}; aim {AIM}: {verdict}"
+    yield (
+        f"{clock:4}  {what}: cost per site, deep / shallow = {growth.text('.2f')}; "
+        f"aim {AIM}: {growth.verdict(AIM, AIM - 1)}"
+    )

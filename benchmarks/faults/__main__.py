@@ -15,6 +15,7 @@ from benchmarks.faults.faults import FAULTS
 from benchmarks.faults.run import HEALTHY, Job, one
 from benchmarks.faults.tabulate import table
 
+
 def jobs(rules: Sequence[str], seeds: range, per_rule: int, healthy: int) -> list[Job]:
     """Which runs to make, healthy ones and faults mixed, so that a part of them is a sample.
 

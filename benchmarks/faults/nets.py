@@ -209,9 +209,7 @@ def _cnn(plan: Plan) -> nn.Module:
     narrow, wide = plan.width // 2, plan.width
     half = plan.sites - plan.sites // 2
     widths = [narrow] * (half + 1) + [wide] * (plan.sites - half)
-    blocks: list[nn.Module] = [
-        _conv_block(plan, *widths[at : at + 2]) for at in range(plan.sites)
-    ]
+    blocks: list[nn.Module] = [_conv_block(plan, *widths[at : at + 2]) for at in range(plan.sites)]
     stem = nn.Sequential(nn.Conv2d(1, narrow, 3, 1, 1))
     if plan.family != "norm-free-cnn":
         stem.append(nn.BatchNorm2d(narrow))

@@ -239,5 +239,3 @@ def reentrant_checkpoint(training: Training, rng: random.Random) -> tuple[str, .
 
     chosen.rewire(wire)
     return (chosen.path,)
-
-

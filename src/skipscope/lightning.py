@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from skipscope.guard import Guard
+from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
@@ -119,7 +120,7 @@ class ResidualMonitor(_CallbackBase):
         super().__init__()
         settings = {key: value for key, value in locals().items() if key in _ARGUMENTS}
         self.options = Options(**settings)
-        Monitor.check(self.options)
+        Judge(self.options)  # an unknown rule or threshold is told now
         self.monitor: Monitor | None = None
         self._state: dict[str, Any] = {}
         self._steps_in_epoch = 0

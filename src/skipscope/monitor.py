@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,15 +14,13 @@ from torch.optim import Optimizer
 
 from skipscope.ablation import Ablation, ablate
 from skipscope.capture import Capture
-from skipscope.diagnose import diagnose
 from skipscope.guard import Guard
 from skipscope.history import History
+from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.options import Options
-from skipscope.publish import announce, publish, summary
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
-from skipscope.rule import Rule
 from skipscope.runs import describe_run, is_compiled, resume_step, world
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
@@ -68,7 +66,7 @@ class Monitor:
         **options: Any,
     ) -> None:
         self.options = Options(**options)
-        self.check(self.options)
+        self._judge = Judge(self.options)
         self.model = model
         self.scaler = scaler
         self.loggers = Loggers(
@@ -80,7 +78,6 @@ class Monitor:
         self.show: Callable[[str], None] = print
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
-        self._failed: set[str] = set()
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
         self._watch = Watch(model, self.options.sites, self.options.exclude)
         self._recorder: Recorder | None = None
@@ -91,29 +88,11 @@ class Monitor:
         self._started: float | None = None
         self._said_skip = False
         self._host = 0.0
-        self._announced: set[tuple[str, str]] = set()
-        self._reported: Diagnosis | None = None
-        #: the latest diagnosis, made at each capture
-        self.diagnosis: Diagnosis | None = None
 
     @classmethod
     def from_options(cls, model: nn.Module, options: Options) -> Monitor:
         """A monitor with settings that are made already."""
         return cls(model, **{field.name: getattr(options, field.name) for field in fields(options)})
-
-    @staticmethod
-    def check(options: Options) -> None:
-        """Tells an unknown rule or threshold now, not in mid-run.
-
-        Raises:
-            ValueError: naming it, with what comes near.
-        """
-        diagnose(
-            History(),
-            select=options.select,
-            ignore=options.ignore,
-            thresholds=options.thresholds,
-        )
 
     # ------------------------------------------------------------------ one optimizer step
     @contextmanager
@@ -255,7 +234,9 @@ class Monitor:
         if capture is not None or recorder.overdue:
             recorder.flush(keep=1)
         if capture is not None:
-            self._judge(recorder)
+            self._judge.at_capture(
+                recorder.history, self.loggers, self.step_count, recorder.latest()
+            )
         recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         return capture is not None
 
@@ -289,39 +270,16 @@ class Monitor:
         """Runs the rules on what was recorded; each finding's status is against the last report."""
         if not self.in_step:
             self.flush()
-        return self._diagnose(self.history, self._reported)
+        return self._judge.diagnose(self.history)
 
-    def _diagnose(self, history: History, previous: Diagnosis | None = None) -> Diagnosis:
-        return diagnose(
-            history,
-            select=self.options.select,
-            ignore=self.options.ignore,
-            thresholds=self.options.thresholds,
-            previous=previous,
-            failed=None if self.options.on_error == "raise" else self._rule_failed,
-        )
-
-    def _rule_failed(self, rule: Rule, error: Exception) -> None:
-        """A defect of one rule costs that rule, and not the measurements."""
-        if rule.code not in self._failed:
-            self._failed.add(rule.code)
-            logger.error(
-                "skipscope: rule %s stopped with an error of its own and is left out; everything "
-                "else goes on. Please report this traceback at the project's issue tracker.",
-                rule.code,
-                exc_info=error,
-            )
-
-    def _judge(self, recorder: Recorder) -> None:
-        self.diagnosis = self.diagnose()
-        announce(self.diagnosis, self._announced)
-        if self.loggers.active:
-            self.loggers.scalars(recorder.history, self.step_count, recorder.latest())
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The diagnosis of the last capture; None before the first one."""
+        return self._judge.latest
 
     def summary(self) -> dict[str, float]:
         """Four numbers for checkpoints and early stopping to watch."""
-        settings = self.history, self.diagnosis or Diagnosis(), self.options.name
-        return self._guard.call("the summary", summary, *settings) or {}
+        return self._guard.call("the summary", self._judge.summary, self.history) or {}
 
     def report(self, form: str = "console", **settings: Any) -> str:
         """The health report as text: "console", "markdown" or "json"."""
@@ -364,17 +322,13 @@ class Monitor:
     def _epoch_end(self) -> None:
         self.flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
-            diagnosis = self.diagnose()
-            writes = self._ready_recorder().writes  # else it has said so
-            publish(
+            self._judge.at_epoch(
                 self.history,
-                diagnosis,
-                self.options if writes else replace(self.options, dirpath=None),
-                loggers=self.loggers,
-                show=self.show,
+                self.loggers,
+                self.show,
                 step=max(0, self.step_count - 1),
+                writes=self._ready_recorder().writes,
             )
-            self._reported = diagnosis
 
     def flush(self) -> None:
         """Hands on every step fact that waits for a capture."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope import capture as capture_module
-from skipscope import monitor as monitor_module
+from skipscope import judge as judge_module
 from skipscope.capture import Capture
 from skipscope.capture import slots as slots_module
 from skipscope.capture.slots import Slot
@@ -58,7 +58,7 @@ ENTRIES: dict[str, tuple[object, str]] = {
     "transfer": (Transfer, "move"),
     "site map": (SiteRegistry, "site_map"),
     "recording": (Recorder, "tell"),
-    "diagnosis": (monitor_module, "diagnose"),
+    "diagnosis": (judge_module, "diagnose"),
     "loggers": (Loggers, "scalars"),
 }
 

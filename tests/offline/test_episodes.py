@@ -259,6 +259,7 @@ def test_the_first_line_counts_what_has_ended() -> None:
     for diagnosis, verdict in (
         (diagnose(RUN, select=["RES101"]), "healthy, 1 resolved"),
         (Diagnosis(), "no findings, no rule looked, 1 resolved"),
+        (diagnose(RUN, select=["RES101", "RES001"]), "no findings, 1 resolved, 1 rule skipped"),
     ):
         with_it = replace(diagnosis, findings=(ENDED,))
         assert console(RUN, with_it).splitlines()[0].endswith(f"12 sites  {verdict}")

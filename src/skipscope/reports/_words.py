@@ -80,7 +80,7 @@ def verdict(view: View) -> str:
     if not found and not looked:
         found = ["no findings", "no rule looked"]
     beside = []
-    if skipped and looked:
+    if skipped and looked and not resolved:  # the line has to fit 80 columns
         beside = [f"{counted(looked, 'rule')} passed, {skipped} skipped"]
     elif skipped:
         beside = [f"{counted(skipped, 'rule')} skipped"]

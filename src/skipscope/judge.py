@@ -1,0 +1,84 @@
+"""What the monitor thinks of what it recorded: at each capture, and at the end of an epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from skipscope.diagnose import diagnose
+from skipscope.history import History
+from skipscope.loggers import Loggers
+from skipscope.options import Options
+from skipscope.publish import announce, publish, summary
+from skipscope.records import Diagnosis
+from skipscope.rule import Rule
+
+logger = logging.getLogger("skipscope")
+
+
+class Judge:
+    """Runs the rules as the options say, and remembers what was said already.
+
+    Raises:
+        ValueError: an unknown rule or threshold, told now and not in mid-run.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        #: the diagnosis of the last capture
+        self.latest: Diagnosis | None = None
+        self._announced: set[tuple[str, str]] = set()
+        self._reported: Diagnosis | None = None
+        self._failed: set[str] = set()
+        self.diagnose(History())
+
+    def diagnose(self, history: History) -> Diagnosis:
+        """What the rules say; each finding's status is against the last report."""
+        return diagnose(
+            history,
+            select=self.options.select,
+            ignore=self.options.ignore,
+            thresholds=self.options.thresholds,
+            previous=self._reported,
+            failed=None if self.options.on_error == "raise" else self._rule_failed,
+        )
+
+    def _rule_failed(self, rule: Rule, error: Exception) -> None:
+        """A defect of one rule costs that rule, and not the measurements."""
+        if rule.code not in self._failed:
+            self._failed.add(rule.code)
+            logger.error(
+                "skipscope: rule %s stopped with an error of its own and is left out; everything "
+                "else goes on. Please report this traceback at the project's issue tracker.",
+                rule.code,
+                exc_info=error,
+            )
+
+    def at_capture(
+        self, history: History, loggers: Loggers, step: int, facts: Mapping[str, float]
+    ) -> None:
+        """Warns of what is new, and writes the curves."""
+        self.latest = self.diagnose(history)
+        announce(self.latest, self._announced)
+        if loggers.active:
+            loggers.scalars(history, step, facts)
+
+    def at_epoch(
+        self,
+        history: History,
+        loggers: Loggers,
+        show: Callable[[str], None],
+        *,
+        step: int,
+        writes: bool,
+    ) -> None:
+        """Reports; to the disk only while that takes what is written."""
+        diagnosis = self.diagnose(history)
+        options = self.options if writes else replace(self.options, dirpath=None)
+        publish(history, diagnosis, options, loggers=loggers, show=show, step=step)
+        self._reported = diagnosis
+
+    def summary(self, history: History) -> dict[str, float]:
+        """Four numbers for checkpoints and early stopping to watch."""
+        return summary(history, self.latest or Diagnosis(), self.options.name)
