@@ -46,7 +46,7 @@ def test_tensorboard_files_read_back(tmp_path: Path) -> None:
         BRANCH_RATIO,
         "skipscope.growth/000_body.blocks.0",
         "skipscope.gradient_gain/002_body.blocks.2",
-        "update_ratio/000_body.blocks.0",
+        "skipscope.update_ratio/000_body.blocks.0",
     } <= scalars
     read = events.Scalars(BRANCH_RATIO)
     assert [event.step for event in read] == captured

@@ -67,10 +67,9 @@ def _history(inputs: Inputs) -> History:
 
 def _row_alignment(inputs: Inputs) -> Table:
     """Mean cosine between the rows of each sum, once captures keep it."""
-    try:
-        return _history(inputs).table("row_alignment")
-    except ValueError:
-        raise NotMeasurable("needs the cosine between rows, which is not recorded") from None
+    if "row_alignment" not in MEASURES:
+        raise NotMeasurable("needs the cosine between rows, which is not recorded")
+    return _history(inputs).table("row_alignment")
 
 
 #: What a rule may ask for beside the measures. Derived ones come from other inputs.

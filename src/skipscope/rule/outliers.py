@@ -86,9 +86,7 @@ def expected(values: Floats, chosen: Sequence[int], factors: Floats, needed: int
     enough = usable.sum(axis=1) >= needed
     result = np.full(len(values), np.nan)
     if enough.any():
-        ordered = np.sort(np.where(usable, theirs, np.inf)[enough], axis=1)
-        count, rows = usable[enough].sum(axis=1), np.arange(len(ordered))
-        result[enough] = (ordered[rows, (count - 1) // 2] + ordered[rows, count // 2]) / 2
+        result[enough] = row_medians(np.where(usable, theirs, np.nan)[enough])
     return result
 
 

@@ -98,11 +98,8 @@ class ParameterRows:
 
 def _usual(rms: Floats) -> Floats:
     """The median over the gradients that are not 0, 0 where all are. Shape: (rows,)."""
-    usual = np.zeros(len(rms))
-    for row, values in enumerate(rms):
-        shown = values[np.isfinite(values) & (values > 0)]
-        usual[row] = np.median(shown) if len(shown) else 0.0
-    return usual
+    shown = np.isfinite(rms) & (np.nan_to_num(rms) > 0)
+    return np.nan_to_num(row_medians(np.where(shown, rms, np.nan)))
 
 
 def as_places(chosen: Iterable[Parameter], every: Sequence[Parameter]) -> tuple[str, ...]:

@@ -130,7 +130,10 @@ def _spikes(
     found: list[tuple[int, float]] = []
     for row in range(len(norms)):
         spikes = [at for at, _ in found]
-        past = np.delete(logs[level:row], [at - level for at in spikes if at >= level])[-window:]
+        past = logs[level:row]
+        if spikes:
+            past = np.delete(past, [at - level for at in spikes if at >= level])
+        past = past[-window:]
         if len(past) < before or rising[row]:
             continue
         z = float((logs[row] - past.mean()) / max(float(past.std()), 1e-6))
