@@ -59,12 +59,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("pieces", nargs="*", metavar="PIECE", help=", ".join(PIECES))
     parser.add_argument("--quick", action="store_true", help="smallest sizes: does it run at all?")
     parser.add_argument("--repetitions", type=int, help="of each step; 5 at least for a result")
-    parser.add_argument("--threads", type=int, help="of torch; all cores unless told")
+    parser.add_argument("--threads", type=int, help="of torch; all cores, with --quick one")
     given = parser.parse_args(arguments)
     if unknown := sorted(set(given.pieces) - PIECES.keys()):
         parser.error(f"no piece {', '.join(unknown)}; there are {', '.join(PIECES)}")
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    if given.threads or given.quick:
+        torch.set_num_threads(given.threads or 1)
     settings = QUICK if given.quick else Settings()
     if given.repetitions:
         settings = replace(settings, repetitions=given.repetitions)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from benchmarks.arms import captured
 from benchmarks.nets import mlp_training
 from benchmarks.settings import Settings
@@ -14,7 +16,20 @@ AIM = 1.5
 
 
 def run(settings: Settings) -> Iterator[str]:
-    """All depths in turn within each repetition, so that all see the same machine."""
+    """All depths in turn within each repetition, so that all see the same machine.
+
+    On one thread: there is nothing to share in tensors this small, and threads that wait for each
+    other on a busy machine would drown everything.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from _on_one_thread(settings)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _on_one_thread(settings: Settings) -> Iterator[str]:
     arms = {}
     for depth in settings.mlp_depths:
         training = mlp_training(depth)
@@ -23,7 +38,7 @@ def run(settings: Settings) -> Iterator[str]:
         arms[f"find {depth}"] = lambda t=training: find_residuals(t.model, t.inputs)
         arms[f"forward {depth}"] = lambda t=training: t.model(t.inputs)
     seconds = interleave(arms, settings.mlp_repetitions)
-    yield f"residual MLP, width 16, batch 16; {settings.mlp_repetitions} repetitions"
+    yield f"residual MLP, width 16, batch 16; {settings.mlp_repetitions} repetitions; one thread"
     for what, without in (("captured", "plain"), ("find", "forward")):
         for clock in CLOCKS:
             yield from _compare(settings.mlp_depths, seconds, what, without, clock)

@@ -16,7 +16,7 @@ TOKENS = 12
 @cache
 def digits() -> tuple[Tensor, Tensor]:
     """1797 images of 8x8 with mean 0 and standard deviation 1, and their labels."""
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     found = load_digits()
     images = torch.tensor(found.images, dtype=torch.float32)

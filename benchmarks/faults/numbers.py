@@ -18,7 +18,8 @@ MODEL = ("model",)
 
 
 @fault("RES101", families=(*OPEN, "post-norm", "post-activation-cnn"),
-       tweak=lambda plan, rng: replace(plan, lr=plan.lr / 3))  # fmt: skip
+       tweak=lambda plan, rng: replace(plan, lr=plan.lr / 3,
+                                       sites=max(plan.sites, 12)))  # fmt: skip
 def one_branch_too_large(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     with torch.no_grad():
@@ -172,7 +173,7 @@ def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
 @fault("RES203", families=("pre-norm",), info=True, presets=("train",),
        tweak=lambda plan, rng: replace(plan, embedding=1.0, lr=min(plan.lr, 1e-3)))  # fmt: skip
 def late_branches_small(training: Training, rng: random.Random) -> tuple[str, ...]:
-    factor = rng.choice((0.003, 0.01))
+    factor = rng.choice((0.015, 0.03))
     for place in training.places():
         assert isinstance(place.branch, Branch)
         place.branch.factor = factor
@@ -208,7 +209,7 @@ def gradient_dimmed(training: Training, rng: random.Random) -> tuple[str, ...]:
     factor = rng.choice((1e-5, 1e-4))
 
     def entry(x: Tensor) -> Tensor:
-        out: Tensor = Dimmed.apply(x, factor)
+        out: Tensor = Dimmed.apply(x, factor)  # type: ignore[no-untyped-call]
         return out
 
     chosen.block.entry = entry

@@ -56,7 +56,8 @@ class Branch(nn.Module):
             h = h * self.scale
         if self.factor != 1:
             h = h * self.factor
-        return self.drop(h)
+        out: Tensor = self.drop(h)
+        return out
 
 
 class ModulatedBranch(nn.Module):
@@ -70,7 +71,7 @@ class ModulatedBranch(nn.Module):
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
-    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
         shift, scale, gate = self.modulation(F.silu(context)).unsqueeze(1).chunk(3, -1)
         out: Tensor = gate * self.body(self.before(x) * (1 + scale) + shift, context)
         return out

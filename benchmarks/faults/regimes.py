@@ -18,7 +18,7 @@ MODEL = ("model",)
 
 
 def _long_enough(plan: Plan, rng: random.Random) -> Plan:
-    steps = max(plan.steps, 150) if plan.warmup == 0 else 200
+    steps = 1500 if plan.preset == "train" else plan.warmup + 150
     return replace(plan, steps=steps, cosine=False, sites=min(plan.sites, 16))
 
 
@@ -93,8 +93,9 @@ def weights_in_bfloat16(training: Training, rng: random.Random) -> tuple[str, ..
     return MODEL
 
 
-@fault("RES404", tweak=lambda plan, rng: replace(
-    plan, optimizer="adamw", weight_decay=rng.choice((0.01, 0.1))))  # fmt: skip
+@fault("RES404", families=(*OPEN, "post-norm", "post-activation-cnn"),
+       tweak=lambda plan, rng: replace(plan, optimizer="adamw", lr=min(plan.lr, 1e-3),
+                                       weight_decay=rng.choice((0.01, 0.1))))  # fmt: skip
 def frozen_and_decayed(training: Training, rng: random.Random) -> tuple[str, ...]:
     some = everywhere(training)
     chosen = some[0].block if rng.random() < 0.5 else rng.choice(some).block

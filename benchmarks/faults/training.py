@@ -60,11 +60,12 @@ class Place:
         """The weight that the branch's size is proportional to: of its last norm or matrix."""
         after = getattr(self.branch, "after", None)
         if isinstance(after, nn.LayerNorm | nn.BatchNorm2d):
-            return after.weight
+            norm: nn.Parameter = after.weight
+            return norm
         matrices = [m for m in self.branch.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
         chosen = [m for m in matrices if m.weight.shape[0] == self.width][-1]
-        weight: nn.Parameter = chosen.weight
-        return weight
+        matrix: nn.Parameter = chosen.weight
+        return matrix
 
     @property
     def width(self) -> int:

@@ -47,8 +47,9 @@ def projected_everywhere(training: Training, rng: random.Random) -> tuple[str, .
     for place in everywhere(training):
         width = place.width
         linear = "mlp" in training.plan.family
-        module: nn.Module = nn.Linear(width, width) if linear else nn.Conv2d(width, width, 1)
-        (nn.init.orthogonal_ if linear else nn.init.dirac_)(module.weight)
+        module = nn.Linear(width, width) if linear else nn.Conv2d(width, width, 1)
+        start = nn.init.orthogonal_ if linear else nn.init.dirac_
+        start(module.weight)
         place.block.shortcut = module
     return MODEL
 
@@ -162,6 +163,17 @@ def activated(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
 def activated_on_the_way(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     chosen.rewire(activated)
+    return (chosen.path,)
+
+
+@fault("RES507", families=("norm-free-mlp", "batch-norm-mlp", *PRE_NORM))
+def normalised_on_the_way(training: Training, rng: random.Random) -> tuple[str, ...]:
+    chosen = at_random(training, rng, True)
+
+    def normalised(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
+        return F.layer_norm(shortcut(x), x.shape[-1:]) + branch(x)
+
+    chosen.rewire(normalised)
     return (chosen.path,)
 
 

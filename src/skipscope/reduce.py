@@ -96,7 +96,7 @@ def square_sum(tensor: Tensor) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(plain, dtype=wide(plain.device))
         return norm.square()
     flat = _flat(tensor)
-    if flat.dtype == torch.float32:
+    if flat.element_size() <= 4:
         narrow = _square_sum(flat, torch.float32)
         if _in_range(narrow.item(), flat.numel()):
             return narrow

@@ -148,7 +148,7 @@ def test_scripted_modules(tmp_path: Path, which: str, capsys: pytest.CaptureFixt
 def test_an_error_of_our_own_turns_it_off(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
-    from skipscope import capture, monitor
+    from skipscope import capture, judge
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError("planned")
@@ -157,8 +157,8 @@ def test_an_error_of_our_own_turns_it_off(
         "begin": (capture.Capture, "open"),
         "addition": (capture.Capture, "_measure_forward"),
         "end": (capture.Capture, "collect"),
-        "epoch end": (monitor, "publish"),
-        "summary": (monitor, "summary"),
+        "epoch end": (judge, "publish"),
+        "summary": (judge, "summary"),
     }
     results, net = [], parts.Net()
     before = parts.attached(net)

@@ -232,7 +232,7 @@ class Discovery(Passing):
             shortcut_factor=factors[0],
             broadcast=s.shape != f.shape,
             rewritten=self.places.was_rewritten(s, relation.shortcut),
-            shape=tuple(torch.broadcast_shapes(s.shape, f.shape)),
+            shape=_common_shape(s, f),
             dtypes=(_dtype(s), _dtype(f)),
             parameters=self.graph.parameters_of(relation.branch),
             previous=previous,
@@ -428,6 +428,10 @@ class Discovery(Passing):
     def _module_input(self, tensor: Tensor) -> Edge | None:
         self.graph.note_input(tensor)
         return self.graph.edge(tensor)
+
+
+def _common_shape(s: Tensor, f: Tensor) -> tuple[int, ...]:
+    return tuple(s.shape if s.shape == f.shape else torch.broadcast_shapes(s.shape, f.shape))
 
 
 def _dtype(tensor: Tensor) -> str:

@@ -99,10 +99,10 @@ class Graph:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.names: dict[int, str] = {}
+        self._buffers = {buffer.data_ptr() for buffer in model.buffers()}
         for name, parameter in model.named_parameters():
             self.names.setdefault(id(parameter), name)
-        self._buffers = {buffer.data_ptr() for buffer in model.buffers()}
-        self._buffers |= {parameter.data_ptr() for parameter in model.parameters()}
+            self._buffers.add(parameter.data_ptr())
         self._nodes: dict[float, Node] = {}
         self._handles: dict[float, Any] = {}
         self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
@@ -254,6 +254,8 @@ class Graph:
         """Tells the meanings of a multiplication and an addition apart by their operands."""
         if node.op is Op.TRANSPARENT and _moves_last_axis(node.handle):
             node.op = Op.TURN
+        if node.op not in (Op.MULTIPLY, Op.ADD, Op.CONCATENATE):
+            return
         data = self.data_inputs(node)
         if node.op is Op.MULTIPLY and len(data) < 2:
             node.op = Op.MASK if node.number in self._masks else Op.SCALE

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skipscope.history import History, Table
+from skipscope.measures import MEASURES
 from skipscope.rule.gates import Gate, NotMeasurable, warmup
 from skipscope.rule.siblings import stages
 

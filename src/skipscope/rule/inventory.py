@@ -81,7 +81,11 @@ def _holders(path: str) -> Iterator[str]:
 def _parts(
     paths: set[str], called: dict[str, str], parameters: Sequence[Parameter]
 ) -> defaultdict[str, set[object]]:
-    """Per path what it called and which parameters it holds, by name inside it; {} without any."""
+    """Per path what it called and which parameters it holds, by name inside it; {} without any.
+
+    An `nn.Identity` is no part: where it is the shortcut, a block without its addition leaves it
+    out as well.
+    """
     parts: defaultdict[str, set[object]] = defaultdict(set)
     for parameter in parameters:
         for holder in _holders(parameter.name):
@@ -89,7 +93,7 @@ def _parts(
                 parts[holder].add((parameter.name[len(holder) :], parameter.shape))
     for path, name in called.items():
         for holder in _holders(path):
-            if holder != path and holder in parts:
+            if holder != path and holder in parts and name != "Identity":
                 parts[holder].add((path[len(holder) :], name))
     return parts
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.records import Site
+from skipscope.rule.medians import row_medians
 from skipscope.rule.siblings import Role, Stage, roles
 
 Floats = npt.NDArray[np.float64]

@@ -13,6 +13,7 @@ from skipscope.history import Table
 from skipscope.records import Parameter
 from skipscope.rule.branch_updates import running
 from skipscope.rule.gates import NotMeasurable
+from skipscope.rule.medians import row_medians
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
