@@ -50,7 +50,7 @@ format: $(STAMP)  ## format the code and write the generated pages
 bench: $(STAMP)  ## what the monitor costs (not a test)
 	$(BIN)/python -m benchmarks
 
-faults: $(STAMP)  ## plant faults in healthy nets: recall, false alarms (an hour or two)
+faults: $(STAMP)  ## plant faults in healthy nets: recall, false alarms (hours)
 	$(BIN)/python -m benchmarks.faults $(FAULTS)
 
 docs: $(STAMP)  ## the documentation, in docs/_build/html

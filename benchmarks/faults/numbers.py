@@ -126,7 +126,8 @@ def _names(training: Training, *parameters: Any) -> set[str]:
 
 # ------------------------------------------------------------------------------ growth
 def _one_stage(plan: Plan, rng: random.Random) -> Plan:
-    return replace(plan, sites=max(plan.sites, 16), lr=min(plan.lr, 1e-4), bf16=False)
+    steps = min(plan.steps, 200)  # it shows at step 0
+    return replace(plan, sites=max(plan.sites, 16), lr=1e-4, bf16=False, steps=steps)
 
 
 @fault("RES105", families=("norm-free-mlp",), tweak=_one_stage)
@@ -140,7 +141,8 @@ def first_half_unscaled(training: Training, rng: random.Random) -> tuple[str, ..
 
 @fault("RES201", families=("norm-free-mlp", "norm-free-cnn"), tweak=_one_stage)
 def branches_unscaled(training: Training, rng: random.Random) -> tuple[str, ...]:
-    factor = rng.uniform(1.0, 1.5)
+    deep_enough = training.plan.family == "norm-free-mlp"  # a CNN has stages of half the depth
+    factor = rng.uniform(1.0, 1.5) if deep_enough else rng.uniform(1.7, 2.5)
     for place in training.places():
         assert isinstance(place.branch, Branch)
         place.branch.factor = factor
@@ -166,7 +168,7 @@ class Shifted(nn.Module):
                                        lr=min(plan.lr, 1e-3)))  # fmt: skip
 def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
     stem = training.model.get_submodule("stem")
-    training.model.add_module("stem", Shifted(stem, training.plan.width, rng.uniform(6, 8)))
+    training.model.add_module("stem", Shifted(stem, training.plan.width, rng.uniform(4, 5)))
     return MODEL
 
 

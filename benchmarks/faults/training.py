@@ -56,15 +56,15 @@ class Place:
         """Puts another module in the branch's place."""
         setattr(self.block, self.name, make(self.branch))
 
-    def last_weight(self) -> nn.Parameter:
+    def last_weight(self) -> Tensor:
         """The weight that the branch's size is proportional to: of its last norm or matrix."""
         after = getattr(self.branch, "after", None)
         if isinstance(after, nn.LayerNorm | nn.BatchNorm2d):
-            norm: nn.Parameter = after.weight
-            return norm
+            scale: Tensor = after.weight
+            return scale
         matrices = [m for m in self.branch.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
         chosen = [m for m in matrices if m.weight.shape[0] == self.width][-1]
-        matrix: nn.Parameter = chosen.weight
+        matrix: Tensor = chosen.weight
         return matrix
 
     @property

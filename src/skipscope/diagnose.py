@@ -169,6 +169,8 @@ def _explains(
 ) -> bool:
     if findings[parent].first_step > findings[child].last_step:
         return False
+    if findings[parent].severity == "info" and findings[child].severity != "info":
+        return False  # a note must not hide a warning
     if not spots[parent]:
         everywhere = rule.explains if rule.whole_stream and spots[child] else ()
         overall = rule.explains_overall if not spots[child] else ()

@@ -296,6 +296,11 @@ def test_nothing_changes() -> None:
     assert model.training
 
 
+def test_a_shortcut_that_is_activated_first_is_no_identity() -> None:
+    found = find_residuals(stack(lambda x, f: x.relu() + f), x())
+    assert every(found, kind="projection", shortcut_path=("activation",))
+
+
 def test_works_under_no_grad_and_in_eval_mode() -> None:
     model = Encoder(True).eval()
     with torch.no_grad():

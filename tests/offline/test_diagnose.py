@@ -351,3 +351,18 @@ def test_blocks_and_exempt_sites() -> None:
     assert stages(staged(3, 3))[1].exempt == {3}
     two = make_map(*(make_site(k, stream=k // 2, module=f"{'ab'[k // 2]}.{k}") for k in range(4)))
     assert [stage.where for stage in stages(two)] == ["a", "b"]
+
+
+def test_a_note_hides_no_warning() -> None:
+    """An explanation that is only a note leaves a warning where it is."""
+    names = {"explains": ("RES201",), "explains_here": (), "explains_overall": ()}
+    note, warning = (
+        Finding(code, "name", severity, ("blocks.0",), 0, 9, "message")
+        for code, severity in (("RES103", "info"), ("RES201", "warning"))
+    )
+    rules = [replace(RULES["RES103"], **names), RULES["RES201"]]
+    sites = make_map(make_site(0))
+    assert all(finding.follows is None for finding in group([note, warning], rules, sites))
+    heavy = replace(note, severity="warning")
+    (_, follows) = group([heavy, warning], rules, sites)
+    assert follows.follows == ("RES103", "blocks.0")

@@ -77,7 +77,9 @@ def way_back(graph: Graph, edge: Edge) -> list[Link]:
         if op is None:
             break
         if op is Op.ACTIVATION:
-            break  # what lies behind is no linear image: an activation makes a branch
+            if not path:  # of x itself: an altered shortcut; with more before it, a branch
+                links.append(Link(edge, (op,)))
+            break
         if op not in PASSES:
             path = (op, *path)
         if sum(op in MATRIX for op in path) > MAX_MATRICES:
