@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from json import loads
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from skipscope.history import History, HistoryError, history_paths
 
 if TYPE_CHECKING:
+    from skipscope.records import Diagnosis
     from skipscope.records import Diagnosis, Finding
     from skipscope.rule import Rule
 
@@ -173,7 +175,16 @@ def _judged(arguments: argparse.Namespace) -> tuple[History, Diagnosis]:
         diagnose(History(), **settings)
     except ValueError as unknown:
         raise CommandError(str(unknown)) from unknown
-    return history, diagnose(history, **settings)
+    return history, _without_news(diagnose(history, **settings))
+
+
+def _without_news(diagnosis: Diagnosis) -> Diagnosis:
+    """A report that is made again tells no news."""
+    known = (
+        replace(finding, status="continuing") if finding.status == "new" else finding
+        for finding in diagnosis.findings
+    )
+    return replace(diagnosis, findings=tuple(known))
 
 
 def _check(arguments: argparse.Namespace) -> tuple[str, int]:

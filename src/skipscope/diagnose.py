@@ -141,7 +141,11 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
     order = sorted(range(len(findings)), key=lambda i: (not spots[i], findings[i].first_step, i))
     for child in range(len(findings)):
         for parent in order:
-            if _explains(by_code[findings[parent].code], parent, child, findings, spots):
+            rule, other = by_code[findings[parent].code], by_code[findings[child].code]
+            tie = bool(spots[child]) and not spots[parent]
+            if _later(rule, other, findings[parent], findings[child], tie=tie):
+                continue
+            if _explains(rule, parent, child, findings, spots):
                 parents[child] = parent
                 break
     found = []
@@ -150,6 +154,18 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
         follows = None if root == at else (findings[root].code, findings[root].where[0])
         found.append(replace(finding, follows=follows))
     return found
+
+
+def _later(rule: Rule, other: Rule, parent: Finding, child: Finding, *, tie: bool) -> bool:
+    """Whether of two that could each explain the other the supposed cause came second.
+
+    Of two in one step the one about sites came first: a forward shows it before the update. `tie`
+    says that only the child is about sites.
+    """
+    both = rule.code in (*other.explains, *other.explains_overall, *other.explains_here)
+    if not both:
+        return False
+    return parent.first_step > child.first_step or (tie and parent.first_step == child.first_step)
 
 
 def _root(at: int, parents: Mapping[int, int]) -> int:

@@ -170,7 +170,15 @@ def test_gradient_findings_concern_the_whole_stream_whatever_they_name() -> None
     spread = replace(found("RES301", "blocks.0"), where=("blocks.0", "blocks.1"))
     assert grouped(found("RES304", "blocks.7"), spread) == [None, ("RES304", "blocks.7")]
     assert grouped(found("RES302", "blocks.0"), spread)[1] == ("RES302", "blocks.0")
-    assert grouped(found("RES401", "model"), found("RES101", "blocks.4"))[1] == ("RES401", "model")
+
+
+def test_of_two_that_could_explain_each_other_the_earlier_one_does() -> None:
+    heat, large = found("RES401", "model"), found("RES101", "blocks.4")
+    later = replace(large, first_step=heat.first_step + 1)
+    assert grouped(heat, later) == [None, ("RES401", "model")]
+    # In one step the branch was large before the update: a forward showed it.
+    assert grouped(heat, large) == [("RES101", "blocks.4"), None]
+    assert grouped(replace(heat, first_step=heat.first_step + 1), large)[1] is None
 
 
 def test_streams_do_not_explain_each_other() -> None:

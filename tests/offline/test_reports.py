@@ -45,8 +45,8 @@ def at_sites(count: int) -> tuple[Finding, ...]:
     ("diagnosis", "verdict"),
     [
         (calm(), "healthy"),
-        (calm(SKIPPED), "no findings, 3 rules passed, 3 skipped"),
-        (calm(SKIPPED[:1]), "healthy, 3 rules passed, 1 skipped"),
+        (calm(SKIPPED), "no findings, 3 rules skipped"),
+        (calm(SKIPPED[:1]), "healthy, 1 rule skipped"),
         (Diagnosis(step=50, epoch=3), "no findings, no rule looked"),
         (sick(), "1 warning, 1 note (1 new)"),
         (sick(*at_sites(1)), "2 warnings, 1 note (2 new)"),
@@ -212,7 +212,7 @@ def test_the_depth_numbers_stand_beside_their_expectation() -> None:
     # sqrt(1.25)^4 = 1.5625; H is sum 4 over sum 2, 1.25; H' leaves one growth out, 1.118
     for words, value, expected in (
         ("total growth", "x1.56", "x2.2 at step 0: sqrt(1+L); no limit later"),
-        ("  H, of the second half", "1.25", "up to 1.41: sqrt(2), the linear law"),
+        ("  H, of the second half", "1.25", "law 1.41: sqrt(2), linear"),
         ("depth multiplier of gradients", "x1.56", "to compare: x0.41: 0.8 a site, plain"),
         ("  a site: d of d^4", "1.12", "0.75 to 1.3: healthy runs"),
         ("  of it links between sites", "x1.00", ""),
@@ -299,7 +299,7 @@ def test_json_is_strict_versioned_and_complete() -> None:
     assert len(report["sites"]) == 120
     assert report["sites"][2]["branch_ratio"] == 34.0
     assert report["roots"][0]["follows"][0]["code"] == "RES201"
-    assert report["streams"][0]["expected"]["residual_budget"]["law"] == "ln(1+L), the linear law"
+    assert report["streams"][0]["expected"]["residual_budget"]["law"] == "ln(1+L), linear"
     assert report["unseen"][0]["reason"] == "a gate decides between the operands"
     assert report["skipped"] == [
         ["needs 8 sites in a stage, has 4", ["RES105", "RES301"]],

@@ -224,6 +224,7 @@ def _updates(history: History) -> UpdatesView:
         median=float(np.median(matrices)) if matrices else None,
         measured=len(known),
         trainable=len(trainable),
+        frozen=len(history.parameters) - len(trainable),
         skipped=int(np.nansum(skipped)),
         steps=int(np.count_nonzero(~np.isnan(skipped))),
         loss=next(iter(_latest(history.table("loss")).values()), None),

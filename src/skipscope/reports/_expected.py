@@ -54,7 +54,6 @@ def of_profile(sites: Sequence[Site]) -> dict[str, Expected]:
     return {
         "branch_ratio": Expected(*BRANCH_RATIO[placement]),
         "cosine": Expected("-0.3 to +0.9", "near 0 at step 0"),
-        "gradient_gain": Expected("0.75 to 1.3", "on average"),
     }
 
 
@@ -80,8 +79,8 @@ def of_stream(count: int, stages: int = 1) -> dict[str, Expected]:
         "total_growth": Expected(
             f"x{math.sqrt(1 + count):.1f} at step 0", "sqrt(1+L); no limit later"
         ),
-        "half_depth_growth": Expected("up to 1.41", "sqrt(2), the linear law"),
-        "residual_budget": Expected(f"up to {math.log(1 + count):.1f}", "ln(1+L), the linear law"),
+        "half_depth_growth": Expected("law 1.41", "sqrt(2), linear"),
+        "residual_budget": Expected(f"law {math.log(1 + count):.1f}", "ln(1+L), linear"),
     }
     return {
         **(within if stages == 1 else {}),

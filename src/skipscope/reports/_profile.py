@@ -48,7 +48,7 @@ def captions(shown: View, chosen: Profile, page: Page) -> Iterable[tuple[str, st
         yield "left out", f"{chosen.left_out} sites{more}; all are in --format json"
     low, high = log_range([row.branch_ratio for row in chosen.rows])
     yield "bars", f"log r, {number(low)} to {number(high)}; r over time: last captures, oldest left"
-    yield "expected", _words.expectations(shown)
+    yield "usual", _words.expectations(shown)
 
 
 def _columns(page: Page) -> Table:

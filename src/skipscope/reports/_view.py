@@ -77,6 +77,7 @@ class UpdatesView:
     median: Number  #: of dW/W over parameters of two or more axes
     measured: int  #: parameters whose update is known
     trainable: int
+    frozen: int  #: parameters without requires_grad
     skipped: int  #: steps in which no optimizer stepped
     steps: int  #: steps seen in all
     loss: Number

@@ -79,11 +79,7 @@ def verdict(view: View) -> str:
     looked = len(view.passed)
     if not found and not looked:
         found = ["no findings", "no rule looked"]
-    beside = []
-    if skipped and looked and not resolved:  # the line has to fit 80 columns
-        beside = [f"{counted(looked, 'rule')} passed, {skipped} skipped"]
-    elif skipped:
-        beside = [f"{counted(skipped, 'rule')} skipped"]
+    beside = [f"{counted(skipped, 'rule')} skipped"] if skipped else []
     found = found or ["healthy" if looked > skipped else "no findings"]
     return ", ".join([*found, *resolved, *beside])
 
@@ -101,6 +97,7 @@ def context(view: View) -> str:
         _placement(rows),
         listed(sorted({group.optimizer for group in view.groups}), 2),
         " ".join(part for part in (run.device, run.precision) if part),
+        counted(view.updates.frozen, "frozen parameter") if view.updates.frozen else "",
         f"rank 0 of {run.ranks}" if run.ranks > 1 else "",
         "resumed or pretrained" if not run.fresh else "",
     ]
@@ -297,6 +294,7 @@ def unseen(view: View) -> list[str]:
         f"{one.where or 'model'} {one.what}{f' x{one.count}' if one.count > 1 else ''}"
         f" ({one.source}): {one.reason}"
         for one in view.unseen
+        if one.what != "unrelated"  # a mask or a positional embedding: the site map lists them
     ]
     return lines + [
         f"{counted(len(names), 'site')}: {reason} ({listed(names, 3)})"

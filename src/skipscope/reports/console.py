@@ -188,4 +188,4 @@ def _first(label: str, lines: Sequence[str], most: int) -> Iterable[tuple[str, s
     for line in lines[:kept]:
         yield label, line
     if len(lines) > kept:
-        yield label, f"and {len(lines) - kept} more: --format json"
+        yield label, f"and {len(lines) - kept} more: skipscope report RUN --format json"

@@ -34,7 +34,7 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
         parts += ["### Profile along depth", _profile(shown, chosen, unicode)]
         if chosen.left_out:
             parts.append(f"{chosen.left_out} sites are not shown; the JSON report has all.")
-        parts.append(f"Expected: {_escape(_words.expectations(shown))}.")
+        parts.append(f"Usual: {_escape(_words.expectations(shown))}.")
     for stream in shown.streams:
         numbers = _numbers(_words.depth_lines(stream))
         parts += [f"### Stream {stream.index}, {stream.sites} sites", numbers]

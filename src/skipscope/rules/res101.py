@@ -27,7 +27,7 @@ _NEAR_ZERO = 1e-3
     name="branch-dominance",
     severity="warning",
     patience=3,
-    explains=("RES103", "RES105", "RES201", "RES202", "RES203", "RES205", "RES301"),
+    explains=("RES103", "RES105", "RES201", "RES202", "RES203", "RES205", "RES301", "RES401"),
     explains_overall=("RES105", "RES203", "RES301"),
 )
 def branch_dominance(
@@ -165,7 +165,7 @@ def _one_site(
         for streak in gate.streaks(seen.ratio.steps, shown, np.isnan(values)):
             at, row = streak.column, streak.last
             ahead, factors = siblings_of(line, at, limits, (-1, at))  # not drowned by this site
-            own = expected(values[row : row + 1], ahead, factors, limits.siblings)[0]
+            own = expected(values[row : row + 1], ahead, factors, 1)[0] if ahead else np.nan
             usual = float(own if np.isfinite(own) else wanted[row, at])
             yield _site_hit(seen, line, values, usual, streak)
     if most < asked.siblings:

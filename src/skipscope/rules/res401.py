@@ -108,6 +108,8 @@ def update_too_hot(
             _inflated(weight_rms, chosen, run, (inflation, soon, sized)),
         )
     )
+    if len(found) > 1:  # heat that has passed, in weights that have grown: it only looks normal
+        found[0] = replace(found[0], stands=True)
     yield from found[:1] or _alone(seen, replace(gate, patience=alone), hot)
 
 

@@ -27,8 +27,17 @@ _INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "not watc
     name="missing-shortcut",
     severity="warning",
     patience=3,
-    explains=("RES101", "RES103", "RES105", "RES301", "RES302"),
-    explains_overall=("RES101", "RES105", "RES201", "RES203", "RES301", "RES302", "RES901"),
+    explains=("RES101", "RES103", "RES105", "RES205", "RES301", "RES302"),
+    explains_overall=(
+        "RES101",
+        "RES105",
+        "RES201",
+        "RES203",
+        "RES205",
+        "RES301",
+        "RES302",
+        "RES901",
+    ),
 )
 def missing_shortcut(
     sites: SiteMap,
@@ -216,7 +225,7 @@ def _missing_hit(group: Sequence[_Lacking], counted: _Counted, steps: tuple[int,
         value=float(total),
         expectation=f"{one.usual} a block, as in {one.having} of {one.count} siblings with the "
         "same parts and parameter shapes",
-        message=f"{listed(where)}: {total} residual additions where {one.having} of {one.count} "
+        message=f"{listed(where)}: {total} residual addition{'' if total == 1 else 's'} where {one.having} of {one.count} "
         f"sibling blocks have {one.usual} each{end}",
         first_step=steps[0],
         last_step=steps[1],
