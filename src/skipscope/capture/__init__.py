@@ -106,7 +106,8 @@ class Capture(Passing):
         self._attached.close()
         for slot in self._all_slots:
             slot.remove()
-        self._read.clear()
+        for memory in (self._all_slots, self._slots, self._read):
+            memory.clear()
         self.loss = self.scale = None
         try:
             self._discovery.close()

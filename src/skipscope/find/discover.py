@@ -162,6 +162,7 @@ class Discovery(Passing):
         for found in self.found.values():  # the structure stays, autograd's nodes go
             for node in found.relation.branch.nodes.values():
                 node.handle = None
+        self.found.clear()  # we and our callbacks hold each other: what we hold dies late
 
     # ------------------------------------------------------------------ what the mode tells
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:

@@ -32,7 +32,7 @@ class Inputs:
             self._held[name] = self._look_up(name)
         value = self._held[name]
         if isinstance(value, NotMeasurable):
-            raise value
+            raise NotMeasurable(*value.args)  # a new one: what is raised holds on to its callers
         if isinstance(value, Table) and (not value.missing.size or value.missing.all()):
             raise NotMeasurable(f"needs {value.label}: {self._why_absent(value)}")
         return value
@@ -51,7 +51,7 @@ class Inputs:
             if self.history is not None:
                 return self.history.table(name)
         except NotMeasurable as absent:
-            return absent
+            return NotMeasurable(*absent.args)
         return NotMeasurable(f"needs {name.replace('_', ' ')}, which is not recorded")
 
     def _why_absent(self, table: Table) -> str:
