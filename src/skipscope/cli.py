@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from skipscope.history import History, HistoryError, history_paths
 
 if TYPE_CHECKING:
-    from skipscope.records import Diagnosis
     from skipscope.records import Diagnosis, Finding
     from skipscope.rule import Rule
 

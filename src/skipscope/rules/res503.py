@@ -225,8 +225,8 @@ def _missing_hit(group: Sequence[_Lacking], counted: _Counted, steps: tuple[int,
         value=float(total),
         expectation=f"{one.usual} a block, as in {one.having} of {one.count} siblings with the "
         "same parts and parameter shapes",
-        message=f"{listed(where)}: {total} residual addition{'' if total == 1 else 's'} where {one.having} of {one.count} "
-        f"sibling blocks have {one.usual} each{end}",
+        message=f"{listed(where)}: {total} residual {'addition' if total == 1 else 'additions'} "
+        f"where {one.having} of {one.count} sibling blocks have {one.usual} each{end}",
         first_step=steps[0],
         last_step=steps[1],
         severity=severity,
