@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from skipscope.additions import Additions
-from skipscope.find.discover import Discovery, Found
+from skipscope.find.discover import Discovery
+from skipscope.find.found import Found
 from skipscope.find.sitemap import SiteRegistry
 from skipscope.records import SiteMap
 from skipscope.restore import unchanged

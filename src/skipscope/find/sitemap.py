@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from skipscope.find.discover import Found
+from skipscope.find.found import Found
 from skipscope.find.graph import Branch
 from skipscope.find.names import with_names
 from skipscope.find.vocabulary import MATRIX, Op
