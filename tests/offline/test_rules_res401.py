@@ -120,3 +120,13 @@ def test_nothing_to_judge() -> None:
 
 def test_one_finding_for_heat_and_inflation() -> None:
     assert len(look(hot(0.8, 5), weight=0.2 * np.linspace(1, 9, 40))) == 1
+
+
+@pytest.mark.parametrize(("peak", "stands"), [(0.6, True), (0.4, False)])
+def test_grave_heat_at_the_start_stands_after_it_has_passed(peak: float, stands: bool) -> None:
+    """The weights have grown by it: that u is small again is no recovery."""
+    u = np.r_[peak, 0.3, 0.25, np.full(37, 0.01)]
+    (hit,) = look(u)
+    assert hit.stands is stands
+    (late,) = look(np.r_[np.full(20, 0.01), u])
+    assert not late.stands

@@ -113,6 +113,10 @@ def update_too_hot(
     yield from found[:1] or _alone(seen, replace(gate, patience=alone), hot)
 
 
+#: Steps in which heat shows before the weights have grown.
+_EARLY = 10
+
+
 @dataclass(frozen=True)
 class _Seen:
     steps: npt.NDArray[np.int64]
@@ -153,6 +157,8 @@ def _heat(seen: _Seen, gate: Gate, limits: tuple[float, float, float, int]) -> I
             first_step=first,
             last_step=last,
             severity=severity,
+            # Heat shows only early: the weights grow by it, and u looks normal ever after.
+            stands=largest > grave and first <= _EARLY,
             evidence={"median u": largest, "median u at the end": float(u[~missing][-1])},
         )
 
