@@ -254,21 +254,25 @@ FAMILIES: Mapping[str, tuple[Callable[[Plan], nn.Module], tuple[str, ...]]] = {
 TRANSFORMERS = ("pre-norm", "post-norm", "sandwich", "rezero", "layerscale", "adaln-zero")
 CNNS = ("pre-activation-cnn", "post-activation-cnn", "zero-gamma-cnn", "norm-free-cnn")
 MLPS = ("batch-norm-mlp", "norm-free-mlp", "rezero-mlp")
+#: How often a family is drawn for long runs, beside the 2 of others: what they cost.
+LONG_RUNS_OF = {**dict.fromkeys(CNNS, 1), **dict.fromkeys(MLPS, 4)}
 #: Branches that add nothing at step 0.
 ZERO_START = ("rezero", "rezero-mlp", "adaln-zero", "zero-gamma-cnn", "layerscale")
 
 
 def draw(rng: random.Random, families: tuple[str, ...] = (), preset: str = "") -> Plan:
     """Draws a plan; a quarter of them are long runs of small nets with the default preset."""
-    family = rng.choice(families or tuple(FAMILIES))
     preset = preset or ("train" if rng.random() < 0.25 else "debug")
     long = preset == "train"
+    among = families or tuple(FAMILIES)
+    weights = [LONG_RUNS_OF.get(family, 2) if long else 2 for family in among]
+    family = rng.choices(among, weights)[0]
     sgd = rng.random() < (0.2 if family in TRANSFORMERS or family == "encoder-decoder" else 0.6)
-    sites = rng.choice((8, 8, 8, 10) if long else (8, 8, 8, 10, 10, 12, 12, 16, 16, 20, 24, 32, 48))
-    steps = 1500 if long else rng.randint(60, 150 if sites < 16 else 80)
+    sites = 8 if long else rng.choice((8, 8, 8, 8, 10, 10, 10, 12, 12, 16, 20, 32, 48))
+    steps = 1500 if long else rng.randint(45, 100 if sites < 16 else 60)
     warm = rng.random() < 0.4 or family == "post-norm"
     if family == "encoder-decoder":
-        sites = 10 if long else rng.choice((10, 10, 20))
+        sites = 10 if long else rng.choice((10, 10, 10, 20))
     lr = rng.choice((0.003, 0.01, 0.03)) if sgd else rng.choice((2e-4, 5e-4, 1e-3, 3e-3))
     if family in ("post-norm", "norm-free-cnn", "norm-free-mlp") or sites > 24:
         lr /= 3  # what still trains there
@@ -277,11 +281,11 @@ def draw(rng: random.Random, families: tuple[str, ...] = (), preset: str = "") -
         task=rng.choice(FAMILIES[family][1]),
         sites=sites,
         width=16 if long else rng.choice((16, 16, 24, 32)),
-        batch=16 if long else rng.choice((16, 16, 32)),
+        batch=8 if long else rng.choice((8, 16, 32)),
         optimizer="sgd" if sgd else "adamw",
         lr=lr,
         weight_decay=rng.choice((0.0, 1e-4)) if sgd else rng.choice((0.0, 0.01, 0.1)),
-        warmup=(rng.choice((20, 40)) if not long else 100) if warm else 0,
+        warmup=(rng.choice((10, 20)) if not long else 100) if warm else 0,
         cosine=rng.random() < 0.4,
         bf16=rng.random() < 0.2,
         embedding=rng.choice((0.02, 0.02, 0.2, 1.0)),

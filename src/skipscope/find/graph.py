@@ -108,6 +108,7 @@ class Graph:
         self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
         self._hidden: dict[float, Edge] = {}
         self._constant: dict[float, bool] = {}
+        self._steps: dict[Edge, tuple[Edge, list[Node]] | None] = {}
         self._masks: set[float] = set()
         self._last = (0.0, 0)
 
@@ -115,6 +116,7 @@ class Graph:
         """Let go of every autograd node."""
         for memory in (self._nodes, self._handles, self._plain, self._hidden, self._constant):
             memory.clear()
+        self._steps.clear()
         self._masks.clear()
 
     # ------------------------------------------------------------------ tensors -> edges
@@ -196,6 +198,7 @@ class Graph:
         self._nodes[ours] = Node(ours, op, sources)
         self._hidden[number] = (ours, 0)
         self._constant.pop(number, None)
+        self._steps.pop((number, 0), None)
         if number in self._nodes:
             self._nodes[number].hidden = (ours, 0)
 
@@ -337,6 +340,11 @@ class Graph:
         Mostly one operation; several where one is written out by hand (a norm, a GELU, a gate).
         None at an origin, or where the paths do not come together again soon.
         """
+        if edge not in self._steps:
+            self._steps[edge] = self._step_back(edge)
+        return self._steps[edge]
+
+    def _step_back(self, edge: Edge) -> tuple[Edge, list[Node]] | None:
         frontier = {edge}
         between: list[Node] = []
         while len(between) < self.REGION_NODES:

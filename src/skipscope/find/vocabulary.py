@@ -37,6 +37,8 @@ class Op(Enum):
     CUSTOM = "custom"  # an autograd.Function of the user's, a checkpoint, an unknown kernel
     OTHER = "other"
 
+    __hash__ = object.__hash__  # members are single objects; Enum's own hashes the name, in Python
+
 
 _NAMES: dict[Op, str] = {
     Op.TRANSPARENT: """
