@@ -29,7 +29,7 @@ def one_branch_too_large(training: Training, rng: random.Random) -> tuple[str, .
 
 @fault("RES102", families=PRE_NORM, info=True,
        tweak=lambda plan, rng: replace(plan, task="text", embedding=rng.choice((5e-4, 2e-3)),
-                                       steps=max(plan.steps, 80)))  # fmt: skip
+                                       steps=max(plan.steps, 70)))  # fmt: skip
 def embedding_too_small(training: Training, rng: random.Random) -> tuple[str, ...]:
     return ("blocks.0",)
 

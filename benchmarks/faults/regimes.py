@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.faults.faults import OPEN, at_random, everywhere, fault
-from benchmarks.faults.nets import Plan
+from benchmarks.faults.nets import MLPS, Plan
 from benchmarks.faults.numbers import _names
 from benchmarks.faults.training import Training, cross_entropy
 
@@ -18,11 +18,12 @@ MODEL = ("model",)
 
 
 def _long_enough(plan: Plan, rng: random.Random) -> Plan:
-    steps = 1500 if plan.preset == "train" else plan.warmup + 150
-    return replace(plan, steps=steps, cosine=False, sites=min(plan.sites, 16))
+    steps = 1500 if plan.preset == "train" else plan.warmup + 130
+    return replace(plan, steps=steps, cosine=False, sites=min(plan.sites, 10))
 
 
-@fault("RES001", tweak=_long_enough)
+@fault("RES001", families=(*MLPS, "pre-norm", "post-norm", "layerscale", "rezero"),
+       tweak=_long_enough)  # fmt: skip
 def labels_by_chance(training: Training, rng: random.Random) -> tuple[str, ...]:
     generator = torch.Generator().manual_seed(training.seed)
     classes = 10 if training.plan.task in ("image", "rows", "flat") else 48
@@ -36,7 +37,7 @@ def labels_by_chance(training: Training, rng: random.Random) -> tuple[str, ...]:
 
 def _post_norm(plan: Plan, rng: random.Random) -> Plan:
     return replace(
-        plan, sites=rng.choice((32, 48)), lr=rng.choice((3e-3, 6e-3)), warmup=0, cosine=False,
+        plan, sites=rng.choice((32, 40)), lr=rng.choice((3e-3, 6e-3)), warmup=0, cosine=False,
         optimizer="adamw", width=32, steps=70, bf16=False, embedding=1.0, preset="debug",
     )  # fmt: skip
 
@@ -47,9 +48,9 @@ def no_warmup(training: Training, rng: random.Random) -> tuple[str, ...]:
 
 
 @fault("RES303", presets=("debug",), tweak=lambda plan, rng: replace(
-    plan, steps=max(plan.steps, 110), sites=min(plan.sites, 16)))  # fmt: skip
+    plan, steps=max(plan.steps, 100), sites=min(plan.sites, 10)))  # fmt: skip
 def loss_spikes(training: Training, rng: random.Random) -> tuple[str, ...]:
-    first = training.plan.warmup + 45
+    first = training.plan.warmup + 40
     chosen = set(rng.sample(range(first, training.plan.steps), 4))
     factor = rng.choice((50.0, 300.0))
 
@@ -71,7 +72,7 @@ def rate_too_high(training: Training, rng: random.Random) -> tuple[str, ...]:
 
 
 def _cold(plan: Plan, rng: random.Random) -> Plan:
-    return replace(plan, lr=plan.lr * 1e-5, steps=max(plan.steps, 120), sites=min(plan.sites, 16))
+    return replace(plan, lr=plan.lr * 1e-5, steps=max(plan.steps, 100), sites=min(plan.sites, 10))
 
 
 @fault("RES402", tweak=_cold)

@@ -39,7 +39,7 @@ def detached_shortcut(training: Training, rng: random.Random) -> tuple[str, ...]
 
 # ------------------------------------------------------------------------------ the shortcut
 def _deep(plan: Plan, rng: random.Random) -> Plan:
-    return replace(plan, sites=rng.choice((48, 56)), width=16, steps=60, preset="debug")
+    return replace(plan, sites=rng.choice((48, 56)), width=16, steps=32, preset="debug")
 
 
 @fault("RES501", families=("batch-norm-mlp", "norm-free-mlp", "pre-activation-cnn"), tweak=_deep)

@@ -50,6 +50,15 @@ def test_wherever_it_stands(at: int) -> None:
     assert [hit.where for hit in look(case_25(at), chain(12))] == [(f"blocks.{at}",)]
 
 
+@pytest.mark.parametrize("half", [6, 8])
+def test_a_half_that_is_larger_is_no_site_of_its_own(half: int) -> None:
+    """The last of the first half is 8 times the median of its neighbours on both sides, and as
+    those before it."""
+    r = np.array([2.0] * half + [0.2] * (16 - half))
+    r[half - 1] = 2.4
+    assert [hit for hit in look(r, chain(16)) if hit.where[0].startswith("blocks.")] == []
+
+
 def test_two_dominating_branches_are_two() -> None:
     r = case_25(4, 16)
     r[10] = 5.0

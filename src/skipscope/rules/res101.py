@@ -65,7 +65,8 @@ def branch_dominance(
           stage of the site has too few of them, those of the neighbouring stages count too, their r
           carried over by the law 1/sqrt(k+1), k being the position in the stage. The largest site
           is judged first; the others are then compared with siblings on their own side of it only,
-          because everything after it looks weak. Branches that started near 0 wake up at very
+          because everything after it looks weak. A site that is as those before it, where there
+          are enough of them, is not meant: there one half differs from the other. Branches that started near 0 wake up at very
           different speeds: where most r of the stream were below .001 in its first capture, r must
           be above `woken`.
         * a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site
@@ -166,6 +167,8 @@ def _one_site(
             at, row = streak.column, streak.last
             ahead, factors = siblings_of(line, at, limits, (-1, at))  # not drowned by this site
             own = expected(values[row : row + 1], ahead, factors, 1)[0] if ahead else np.nan
+            if len(ahead) >= asked.siblings and values[row, at] <= limits.above * own:
+                continue  # as those before it: the first half of the stage differs, not this site
             usual = float(own if np.isfinite(own) else wanted[row, at])
             yield _site_hit(seen, line, values, usual, streak)
     if most < asked.siblings:
