@@ -65,7 +65,6 @@ OF_FACTS = {
     "captures": RUN,
     "have": RUN,
     "why": RUN,
-    "row_alignment": FORWARD,
     "gate": "",
 }
 NEEDED, OPTIONAL = "needs", "may"

@@ -52,6 +52,8 @@ SUMS: tuple[Field, ...] = (
     Field("zero_s", "sum", "samples in which every element of s is 0"),
     Field("zero_f", "sum", "samples in which every element of f is 0"),
     Field("influence", "sum", "sum over rows of 1 - cos(x, y)"),
+    Field("row_cosine", "sum", "sum of cos(y_i, y_j), rows i != j: tokens of a sample, or samples"),
+    Field("row_pairs", "sum", "number of those (i, j), rows of 0 left out"),
     Field("channel", "local", "mean over channels of (mean of y in that channel)^2"),
     Field("r_median", "local", "median over rows of |f|/|s|, rows with f = 0 or s = 0 left out"),
     Field("gy", "sum", "sum of g_y^2: gradient at the sum"),

@@ -22,6 +22,7 @@ FORWARD = (
     "cosine",
     "growth",
     "block_influence",
+    "row_alignment",
     "rms_shortcut",
     "rms_branch",
     "rms_sum",
@@ -154,6 +155,7 @@ def forward_numbers(x: Tensor, s: Tensor, f: Tensor, rows: str, kind: str) -> Nu
         "cosine": quotient(float((s * f).sum()), norm(s) * norm(f)),
         "branch_ratio_median": median_ratio(by_rows(s, rows), by_rows(f, rows)),
         "block_influence": influence(start, y, rows),
+        "row_alignment": alignment(y, rows),
     }
     for name, t in (("shortcut", s), ("branch", f), ("sum", y), ("input", x)):
         numbers |= levels(name, t)
@@ -181,6 +183,15 @@ def influence(x: Tensor, y: Tensor, rows: str) -> float | None:
     held = (sizes[0] > 0) & (sizes[1] > 0)
     apart = a[held] / sizes[0][held, None] - b[held] / sizes[1][held, None]
     return float(apart.square().sum() / 2 / len(a))
+
+
+def alignment(y: Tensor, rows: str) -> float | None:
+    """Mean cosine of two tokens of one sample, or of two samples, by every pair there is."""
+    cosines = []
+    for group in y if rows == "token" and y.dim() > 2 else [y]:
+        unit = [row / row.norm() for row in by_rows(group, rows) if row.norm() != 0]
+        cosines += [float(a @ b) for k, a in enumerate(unit) for b in unit[:k]]
+    return sum(cosines) / len(cosines) if cosines else None
 
 
 def backward_numbers(taps: Sequence[Tap], loss: Tensor) -> list[Numbers]:

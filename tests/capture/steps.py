@@ -147,7 +147,7 @@ def error(name: str, got: float, wanted: float, numbers: Numbers) -> float:
     scale = abs(wanted)
     if name.startswith("mean_"):
         scale = numbers[name.replace("mean_", "rms_")] or 0.0
-    elif name in ("cosine", "gradient_cosine"):
+    elif name in ("cosine", "gradient_cosine", "row_alignment"):
         scale = 1.0
     if got == wanted:
         return 0.0

@@ -171,7 +171,8 @@ def test_parameters_that_are_no_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("name", "verdict", "codes"),
     [
-        ("08_deep_unscaled_stack", "far", {"RES101", "RES105", "RES201", "RES301"}),
+        # its 48 blocks draw the samples together too: mean cosine .66 after the first, .996 at last
+        ("08_deep_unscaled_stack", "far", {"RES101", "RES105", "RES201", "RES205", "RES301"}),
         ("12_both_factors_zero", "identity", {"RES103"}),
         ("24_branch_broadcast_into_the_stream", "near", {"RES502"}),
         ("03_one_block_without_skip", "within its law", {"RES503"}),

@@ -132,6 +132,8 @@ def make_sums(
         "samples": 4,
         "zero_f": np.where(ratio == 0, 4, 0),
         "influence": 32 * (1 - (1 + ratio * c) / growth),
+        "row_cosine": 0.1 * 4 * 8 * 7,  # 4 samples of 8 tokens
+        "row_pairs": 4 * 8 * 7,
         "channel": 0.1 * growth**2 * ss / n,
         "r_median": ratio,
         "gy": gy,

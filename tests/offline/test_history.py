@@ -328,6 +328,7 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     loaded = History.load(path)
     assert (loaded.field("n")[0, 0], loaded.field("yy")[0, 0]) == (8.0, 2.0)
     assert np.isnan(loaded.field("ss")[0, 0])
+    assert loaded.table("row_alignment").missing.all()
 
 
 def test_late_site_is_padded(tmp_path: Path) -> None:

@@ -129,6 +129,17 @@ def test_mean_shift() -> None:
     assert value(captured({"n": 2, "yy": 90, "channel": 45.0001}), "mean_shift") == INF
 
 
+def test_row_alignment() -> None:
+    # unit rows at 0, 60 and 180 degrees: cosines 1/2, -1 and -1/2, each pair twice
+    assert value(captured({"row_cosine": -2, "row_pairs": 6}), "row_alignment") == -2 / 6
+    # one row a sample: nothing to compare
+    assert missing(captured({"row_cosine": 0, "row_pairs": 0}), "row_alignment")
+    # a row that is not a number is a result; an earlier release kept neither sum
+    broken = captured({"yy": NAN, "row_cosine": NAN, "row_pairs": 6})
+    assert math.isnan(value(broken, "row_alignment"))
+    assert missing(captured({"yy": 9, "row_cosine": NAN, "row_pairs": NAN}), "row_alignment")
+
+
 def test_variance_never_falls_below_zero() -> None:
     # two elements of 3: mean square 9, summed with a relative error of 1e-9
     assert value(captured({"n": 2, "s": 6, "ss": 18 - 18e-9}), "std_shortcut") == 0.0

@@ -73,8 +73,13 @@ def test_sparse_captures() -> None:
 
 
 def test_single_samples_are_not_judged() -> None:
+    """By the squared mean: one text's tokens may well share a direction."""
+    one = chain(8, shape=(1, 32, 16))
     with pytest.raises(NotMeasurable, match="more than one sample"):
-        look(np.full(4, np.inf), chain(8, shape=(1, 32, 16)))
+        look(np.full(4, np.inf), one)
+    assert not look(np.full(4, np.inf), one, alignment=np.tile(aligned(0.5, 0.9), (4, 1)))
+    (hit,) = look(np.full(4, np.inf), one, alignment=np.tile(aligned(0.5, 1.0), (4, 1)))
+    assert "mean cosine" in hit.message
 
 
 def test_shallow_streams_are_skipped() -> None:
@@ -95,7 +100,7 @@ def aligned(first: float, last: float, sites: int = 8) -> np.ndarray:
     return np.linspace(first, last, sites)[None, :]
 
 
-@pytest.mark.parametrize(("last", "found"), [(0.97, 0), (0.985, 1), (1.0, 1)])
+@pytest.mark.parametrize(("last", "found"), [(0.994, 0), (0.996, 1), (1.0, 1)])
 def test_rows_that_depth_makes_one(last: float, found: int) -> None:
     hits = look([1.0], alignment=aligned(0.5, last))
     assert len(hits) == found
@@ -104,12 +109,22 @@ def test_rows_that_depth_makes_one(last: float, found: int) -> None:
 
 def test_rows_that_start_alike_are_not_the_blocks_doing() -> None:
     """Object queries and class tokens are one learned vector for every sample."""
-    assert not look([1.0], alignment=aligned(0.999, 0.9991))
+    assert not look([1.0], alignment=aligned(0.999, 0.99999))
+    assert not look([1.0], alignment=aligned(0.81, 0.999))
+    assert look([1.0], alignment=aligned(0.79, 0.999))
 
 
 def test_the_start_needs_a_fresh_run() -> None:
     assert not look([1.0], alignment=aligned(0.5, 1.0), run=Run(fresh=False))
     assert not look([1.0], alignment=aligned(0.5, 1.0), steps=[3])
+
+
+def test_a_start_that_was_not_measured_is_silent() -> None:
+    """Rows of 0, or one row a sample: no cosine."""
+    for at in (0, -1):
+        unknown = aligned(0.5, 1.0)
+        unknown[0, at] = np.nan
+        assert not look([1.0], alignment=unknown)
 
 
 def test_one_finding_where_both_arms_see_it() -> None:

@@ -26,7 +26,9 @@ class RowSums:
 
     Shape:
         squares: (3, rows), of s, f and y; sums: (2,), of s and f; low, high: (3,); channel: one
-        sum of y for each channel; x_sums: (3,), sum, sum of squares and largest magnitude of x;
+        sum of y for each channel; along: (groups,), squared length of the sum of the rows of y,
+        each made a unit vector, where a group is what rows are compared within: a sample's tokens,
+        or all samples; x_sums: (3,), sum, sum of squares and largest magnitude of x;
         x_rows: (2, rows), x^2 and x*y, where x has the shape of y.
     """
 
@@ -37,6 +39,7 @@ class RowSums:
     low: Tensor
     high: Tensor
     channel: Tensor
+    along: Tensor
     x_elements: int = 0
     x_sums: Tensor | None = None
     x_rows: Tensor | None = None
@@ -50,8 +53,8 @@ class RowSums:
     def form(self) -> tuple[object, ...]:
         """What sites have in common that can be worked on together."""
         has_x = self.x_sums is None, self.x_rows is None
-        sizes = self.elements, self.samples, self.rows, len(self.channel), self.x_elements
-        return (self.squares.device, *sizes, *has_x)
+        sizes = self.elements, self.samples, self.rows, len(self.channel), len(self.along)
+        return (self.squares.device, *sizes, self.x_elements, *has_x)
 
 
 def row_sums(
@@ -74,11 +77,22 @@ def row_sums(
     """
     s, f = torch.broadcast_tensors(local(s), local(f))
     x = None if x is None else local(x)
+    groups = s.shape[0] if rows == "token" else 1
     length = s.shape[-1] if rows == "token" else s[0].numel()
-    channels = s.shape[1] if rows == "sample" and s.dim() > 2 else None
+    channels = s.shape[1] if rows == "sample" and s.dim() > 2 else length
     operands = [s, f] if x is None or x.shape != s.shape else [s, f, x]
-    pieces = [_piece(piece, factors, channels) for piece in _pieces(operands, length)]
-    squares, sums, low, high, channel, *x_rows = zip(*pieces, strict=True)
+    pieces = []
+    along: list[Tensor] = []
+    channel, unit = s.new_zeros(channels, dtype=wide(s.device)), None
+    for piece, whole in _pieces([t.reshape(groups, -1, length) for t in operands]):
+        kept, units, totals = _piece(piece, factors)
+        pieces.append(kept)
+        channel += totals.reshape(channels, -1).sum(1)
+        unit = units if unit is None else unit + units
+        if whole:
+            along.append(unit.square().sum(1))
+            unit = None
+    squares, sums, low, high, *x_rows = zip(*pieces, strict=True)
     return RowSums(
         s.numel(),
         s.shape[0],
@@ -86,40 +100,68 @@ def row_sums(
         torch.stack(sums).sum(0),
         torch.stack(low).amin(0),
         torch.stack(high).amax(0),
-        torch.stack(channel).sum(0),
+        channel,
+        torch.cat(along),
         0 if x is None else x.numel(),
         None if x is None else _plain_sums(x),
         torch.cat(x_rows[0], dim=1) if x_rows else None,
     )
 
 
-def _pieces(tensors: list[Tensor], length: int) -> Iterator[list[Tensor]]:
-    """The operands as matrices of rows, some rows at a time."""
-    matrices = [tensor.reshape(-1, length) for tensor in tensors]
-    step = max(1, chunk_size(matrices[0].device) // length)
-    for start in range(0, matrices[0].shape[0], step):
-        yield [matrix[start : start + step] for matrix in matrices]
+def _pieces(grouped: list[Tensor]) -> Iterator[tuple[list[Tensor], bool]]:
+    """The operands a piece at a time, (groups, rows, length): whole groups, or a part of one.
+
+    With each, whether its groups are complete.
+    """
+    groups, rows, length = grouped[0].shape
+    most = max(1, chunk_size(grouped[0].device) // length)
+    if rows <= most:
+        step = most // rows
+        for start in range(0, groups, step):
+            yield [tensor[start : start + step] for tensor in grouped], True
+        return
+    step = -(-rows // -(-rows // most))  # parts of about one size
+    for group in range(groups):
+        for start in range(0, rows, step):
+            piece = [tensor[group : group + 1, start : start + step] for tensor in grouped]
+            yield piece, start + step >= rows
 
 
 def _piece(
-    operands: list[Tensor], factors: tuple[float, float], channels: int | None
-) -> tuple[Tensor, ...]:
-    """The tensors of `RowSums`, of some rows."""
-    s, f, *x = (operand.to(wide(operand.device)) for operand in operands)
+    operands: list[Tensor], factors: tuple[float, float]
+) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """The tensors of `RowSums` of some rows, and y summed over them as `_summed_rows` does."""
+    groups, count, _ = operands[0].shape
+    s, f, *x = (operand.to(wide(operand.device)).flatten(0, 1) for operand in operands)
     s = s if factors[0] == 1.0 else s * factors[0]
     f = f if factors[1] == 1.0 else f * factors[1]
     y = s + f
     three = (s, f, y)
-    kept = (
-        torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three]).square(),
+    norms = torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three])
+    kept: tuple[Tensor, ...] = (
+        norms.square(),
         torch.stack([s.sum(), f.sum()]),
         torch.stack([t.amin() for t in three]),  # with amax faster than aminmax
         torch.stack([t.amax() for t in three]),
-        y.sum(0) if channels is None else y.reshape(len(y), channels, -1).sum((0, 2)),
     )
-    if not x:
-        return kept
-    return *kept, torch.stack([torch.linalg.vector_norm(x[0], dim=1).square(), (x[0] * y).sum(1)])
+    if x:
+        xx = torch.linalg.vector_norm(x[0], dim=1).square()
+        kept = *kept, torch.stack([xx, (x[0] * y).sum(1)])
+    return kept, *_summed_rows(y.unflatten(0, (groups, count)), norms[2].view(groups, count))
+
+
+def _summed_rows(y: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of the unit rows of each group, and the sum of all rows.
+
+    Shape:
+        y: (groups, rows, length); norms: (groups, rows); result: (groups, length), (length,).
+    """
+    squares = norms.square()
+    weights = torch.where(squares == 0, 0.0, norms / squares)  # NaN where a row is not finite
+    if y.device.type != "cpu":  # a product of matrices has ideas of its own on determinism there
+        return (y * weights[:, :, None]).sum(1), y.sum((0, 1))
+    both = torch.bmm(torch.stack([weights, torch.ones_like(weights)], dim=1), y)  # y is read once
+    return both[:, 0], both[:, 1].sum(0)
 
 
 def _plain_sums(x: Tensor) -> Tensor:
@@ -133,7 +175,7 @@ def forward_sums(sites: Sequence[RowSums]) -> list[Tensor]:
     """The sums of each site.
 
     Shape:
-        A vector of 22 numbers for each, on its device.
+        A vector of 24 numbers for each, on its device.
     """
     alike: dict[tuple[object, ...], list[int]] = {}
     for at, site in enumerate(sites):
@@ -148,7 +190,7 @@ def forward_sums(sites: Sequence[RowSums]) -> list[Tensor]:
 
 
 def _sums_of(sites: list[RowSums]) -> Tensor:
-    """The sums of sites of one form; (sites, 22)."""
+    """The sums of sites of one form; (sites, 24)."""
     one = sites[0]
     squares, low, high, channel = (
         _stacked(sites, name) for name in ("squares", "low", "high", "channel")
@@ -180,6 +222,7 @@ def _sums_of(sites: list[RowSums]) -> Tensor:
         zero_s,
         zero_f,
         _influence(ss, ff, yy) if one.x_sums is None else _influence_of(sites, yy),
+        *_cosines(yy, _stacked(sites, "along")),
         (channel / (one.elements // channel.shape[1])).square().mean(1),
         _median_ratio(ss, ff),
     )
@@ -216,6 +259,16 @@ def _influence_of(sites: list[RowSums], yy: Tensor) -> Tensor | float:
     xx, xy = _stacked(sites, "x_rows").unbind(1)
     size = (xx * yy).sqrt()
     return torch.where(size > 0, 1 - xy / size, 0.0).sum(1)
+
+
+def _cosines(yy: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum over the pairs of rows of one group of their cosine, and how many pairs there are.
+
+    `|sum of n unit rows|^2` is that sum and n, each row with itself. Rows of 0 have no direction.
+    """
+    count = (yy.unflatten(1, (along.shape[1], -1)) != 0).sum(2)  # NaN counts, and comes out
+    pairs = count * (count - 1)
+    return torch.where(pairs == 0, 0.0, along - count).sum(1), pairs.sum(1)
 
 
 def _median_ratio(ss: Tensor, ff: Tensor) -> Tensor:

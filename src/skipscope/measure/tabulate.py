@@ -21,11 +21,13 @@ from skipscope.records import FACTS, PARAMETER_SUMS, Parameter
 
 Mask = npt.NDArray[np.bool_]
 
-#: A field that a capture cannot always form (shapes differ, no row to take a median of): NaN there
-#: while these others are finite means missing.
+#: A field that a capture cannot always form (shapes differ, no row to take a median of), or that an
+#: earlier release did not keep: NaN there while these others are finite means missing.
 _FORMED_FROM: Mapping[str, tuple[str, ...]] = {
     "influence": ("xx", "yy"),
     "channel": ("yy",),
+    "row_cosine": ("yy",),
+    "row_pairs": ("yy",),
     "r_median": ("ss", "ff"),
     "gxy": ("gx", "gy"),
 }

@@ -72,3 +72,12 @@ def mean_shift(channel: Floats, yy: Floats, n: Floats) -> Floats:
     Large where all rows point the same way: the cheapest measure of rank collapse.
     """
     return channel / np.maximum(yy / n - channel, 0.0)
+
+
+@measure("row_alignment", "site", "", "mean cosine between rows of the sum")
+def row_alignment(row_cosine: Floats, row_pairs: Floats) -> Floats:
+    """Mean cosine of two rows of the sum: tokens of one sample, or samples; 1 where all are one.
+
+    Missing where there are no two rows to compare.
+    """
+    return row_cosine / row_pairs

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skipscope.history import History, Table
-from skipscope.measures import MEASURES
 from skipscope.rule.gates import Gate, NotMeasurable, warmup
 from skipscope.rule.siblings import stages
 
@@ -66,13 +65,6 @@ def _history(inputs: Inputs) -> History:
     return inputs.history
 
 
-def _row_alignment(inputs: Inputs) -> Table:
-    """Mean cosine between the rows of each sum, once captures keep it."""
-    if "row_alignment" not in MEASURES:
-        raise NotMeasurable("needs the cosine between rows, which is not recorded")
-    return _history(inputs).table("row_alignment")
-
-
 #: What a rule may ask for beside the measures. Derived ones come from other inputs.
 FACTS: Mapping[str, Callable[[Inputs], Any]] = {
     "sites": lambda inputs: _history(inputs).sites,
@@ -87,6 +79,5 @@ FACTS: Mapping[str, Callable[[Inputs], Any]] = {
     "warmup": lambda inputs: warmup(
         inputs["lr"], inputs.get("skipped"), inputs.get("groups") or ()
     ),
-    "row_alignment": _row_alignment,
     "gate": lambda _: Gate(),  # replaced by the rule's own
 }
