@@ -80,8 +80,8 @@ def token_collapse(
         The cosine at the start, about 80 stages of small nets that train: at most .975 (post-norm,
         48 layers) where the first is below .8; decoders of 12 layers whose queries start alike go
         from .84 to .991. Sick: post-norm encoders of 24 layers without dropout, .9987 and .9995,
-        learn nothing in 90 to 200 steps (of 6 layers, .47: learned by step 40); an unscaled ReLU
-        stack of 48 blocks .9964, one of 80 layers and next to no shortcut .9955.
+        start to learn after 90 steps, after 100, or not within 200 (of 6 layers, .47: by step 40);
+        an unscaled ReLU stack of 48 blocks .9964, one of 80 layers and next to no shortcut .9955.
     """
     deep = deep_enough(stages, depth)
     named = set()
