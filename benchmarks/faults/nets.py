@@ -254,6 +254,8 @@ FAMILIES: Mapping[str, tuple[Callable[[Plan], nn.Module], tuple[str, ...]]] = {
 TRANSFORMERS = ("pre-norm", "post-norm", "sandwich", "rezero", "layerscale", "adaln-zero")
 CNNS = ("pre-activation-cnn", "post-activation-cnn", "zero-gamma-cnn", "norm-free-cnn")
 MLPS = ("batch-norm-mlp", "norm-free-mlp", "rezero-mlp")
+#: Numbers of sites that are drawn for short runs; what a run costs grows with them.
+DEPTHS = (*[8] * 7, *[10] * 4, *[12] * 3, 16, 16, 20, 24, 32, 48)
 #: How often a family is drawn for long runs, beside the 2 of others: what they cost.
 LONG_RUNS_OF = {**dict.fromkeys(CNNS, 1), **dict.fromkeys(MLPS, 6)}
 #: Branches that add nothing at step 0.
@@ -268,7 +270,7 @@ def draw(rng: random.Random, families: tuple[str, ...] = (), preset: str = "") -
     weights = [LONG_RUNS_OF.get(family, 2) if long else 2 for family in among]
     family = rng.choices(among, weights)[0]
     sgd = rng.random() < (0.2 if family in TRANSFORMERS or family == "encoder-decoder" else 0.6)
-    sites = 8 if long else rng.choice((8, 8, 8, 8, 8, 10, 10, 10, 12, 12, 16, 24, 48))
+    sites = 8 if long else rng.choice(DEPTHS)
     steps = 1500 if long else rng.choice((36, 50, 60, 100) if sites < 16 else (36, 50))
     warm = rng.random() < 0.4 or family == "post-norm"
     if family == "encoder-decoder":
