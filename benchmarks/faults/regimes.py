@@ -18,7 +18,7 @@ MODEL = ("model",)
 
 
 def _long_enough(plan: Plan, rng: random.Random) -> Plan:
-    steps = 1500 if plan.preset == "train" else plan.warmup + 130
+    steps = 1500 if plan.preset == "train" else plan.warmup + 180
     return replace(plan, steps=steps, cosine=False, sites=min(plan.sites, 10))
 
 
