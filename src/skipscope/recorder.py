@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -58,38 +57,33 @@ class Recorder:
         self._pending: list[_Step] = []
         self._registry = SiteRegistry()
         self._described: tuple[object, ...] = ()
+        self._behind = False  #: the file lacks what was refused
         self._told = False
         if directory is not None:
             self._writing(self._open, directory, resume_at)
         self.tell("set_run", self.history.run)
 
-    @property
-    def writes(self) -> bool:
-        """Whether there is a directory, and it takes what is written."""
-        return self._writer is not None
-
     def tell(self, method: str, *args: Any) -> None:
         """Calls the same method of the history in memory and of the file."""
         getattr(self.history, method)(*args)
-        if self._writer is not None:
+        # Once refused, the file is tried again with each capture: a disk may get room.
+        if self._writer is not None and (not self._behind or method == "append_capture"):
             self._writing(self._append, method, *args)
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file beside the history's, whole or not at all; the old one stays till then."""
-        if self.directory is None or not self.writes:
+        if self.directory is None:
             return
         path = Path(self.directory, name)
-        part = path.with_name(f".{name}.{os.getpid()}")
+        part = path.with_name(f".{name}.{self.history.run.run_id}")
         try:
-            try:
-                part.write_text(text, encoding="utf-8", errors="replace")
-                part.replace(path)
-            except OSError:
-                with suppress(OSError):
-                    part.unlink()
-                raise
+            part.write_text(text, encoding="utf-8", errors="replace")
+            part.replace(path)
         except OSError as error:
             self._refused(error)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ the directory
     def _writing(self, write: Callable[..., None], *args: Any) -> None:
@@ -97,7 +91,7 @@ class Recorder:
         try:
             write(*args)
         except OSError as error:
-            self._stop_writing()
+            self._behind = True
             self._refused(error)
 
     def _open(self, directory: str, resume_at: int | None) -> None:
@@ -107,32 +101,39 @@ class Recorder:
             self._part_ways(directory, error)
 
     def _append(self, method: str, *args: Any) -> None:
+        if self._behind:
+            self._describe()
+            logger.info("skipscope writes to %s again", self.directory)
         try:
             getattr(self._writer, method)(*args)
         except HistoryError as error:
             self._part_ways(str(self.directory), error)
             getattr(self._writer, method)(*args)
 
+    def _describe(self) -> None:
+        """Tells a file that does not know it what memory holds of the run, but for its numbers."""
+        assert self._writer is not None
+        self._writer.set_run(self.history.run)
+        self._writer.set_sites(self.history.sites)
+        self._writer.set_parameters(self.history.parameters, self.history.groups)
+        self._behind = False
+
     def _part_ways(self, directory: str, reason: HistoryError) -> None:
-        """Goes on in a file of its own, under an id of its own, from what memory holds of the run.
+        """Goes on in a file of its own, under an id of its own.
 
         The other file belongs to another process or to a newer release, or it is damaged.
         """
-        self._stop_writing()
-        history = self.history
-        own = f"{history.run.run_id}-{uuid.uuid4().hex[:6]}"
-        history.set_run(replace(history.run, run_id=own))
-        self._writer = writer = HistoryWriter(directory, own)
-        writer.set_run(history.run)
-        writer.set_sites(history.sites)
-        writer.set_parameters(history.parameters, history.groups)
-        logger.warning("skipscope goes on in a file of its own, %s: %s", writer.path.name, reason)
-
-    def _stop_writing(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            with suppress(OSError):  # the blocks are with the system; the reason is told already
-                writer.close()
+        other, self._writer = self._writer, None
+        if other is not None:
+            with suppress(OSError):  # its blocks are with the system
+                other.close()
+        own = f"{self.history.run.run_id}-{uuid.uuid4().hex[:6]}"
+        self.history.set_run(replace(self.history.run, run_id=own))
+        self._writer = HistoryWriter(directory, own)
+        self._describe()
+        logger.warning(
+            "skipscope goes on in a file of its own, %s: %s", self._writer.path.name, reason
+        )
 
     def _refused(self, error: OSError) -> None:
         """One message for all that the directory does not take; memory goes on."""

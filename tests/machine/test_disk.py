@@ -70,6 +70,22 @@ def test_a_file_that_may_not_grow(tmp_path: Path, whole: History, room: int) -> 
     assert check_file(tmp_path, whole) in (FAULT - 1, FAULT)
 
 
+def test_room_comes_back(tmp_path: Path, whole: History) -> None:
+    """What was refused is missing; from the next capture on the file has everything again."""
+
+    def limit(size: int) -> Any:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        return lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    check(apart(lambda: train(tmp_path, faults={FAULT: limit(100), 10: limit(10**9)}, **REPORTS)))
+    history = read(tmp_path)
+    kept = [*range(FAULT), *range(10, STEPS)]
+    assert history.capture_steps.tolist() == history.update_steps.tolist() == kept
+    np.testing.assert_array_equal(history.sums, whole.sums[kept])
+    # The row of step 6 waited for step 7; that of step 9 was handed on at the epoch's end.
+    assert history.fact("step").tolist() == [*range(FAULT - 1), *range(10, STEPS)]
+
+
 def test_no_room_at_the_start(tmp_path: Path) -> None:
     """The file cannot even begin; an older run in the directory stays the newest one."""
     train(tmp_path)
@@ -103,7 +119,8 @@ def check_training(outcome: Outcome) -> None:
     assert len(outcome.said) == 1
 
 
-def test_the_directory_becomes_read_only(whole: History) -> None:
+@pytest.mark.parametrize("back", [False, True])
+def test_the_directory_becomes_read_only(whole: History, back: bool) -> None:
     """Files that are open go on; new ones cannot be made. Root may write anywhere, so it leaves."""
     directory = Path(tempfile.mkdtemp(prefix="skipscope-"))
     try:
@@ -115,15 +132,17 @@ def test_the_directory_becomes_read_only(whole: History) -> None:
                 os.setgid(65534)
                 os.setuid(65534)
             (directory / "run").mkdir()
-            return train(
-                directory / "run",
-                faults={FAULT: lambda _: (directory / "run").chmod(0o555)},
-                **REPORTS,
-            )
+            modes = {6: 0o555, **({10: 0o755} if back else {})}
+            faults = {
+                at: lambda _, mode=mode: (directory / "run").chmod(mode)
+                for at, mode in modes.items()
+            }
+            return train(directory / "run", faults=faults, epoch=4, **REPORTS)
 
         check(apart(run), said=os.strerror(errno.EACCES))
         assert check_file(directory / "run", whole) == STEPS
-        assert "step 4" in (directory / "run" / "report.json").read_text()
+        last = 11 if back else 3
+        assert f"step {last}" in (directory / "run" / "report.json").read_text()
     finally:
         shutil.rmtree(directory)
 
