@@ -101,21 +101,24 @@ class Recorder:
             self._part_ways(directory, error)
 
     def _append(self, method: str, *args: Any) -> None:
-        if self._behind:
-            self._describe()
-            logger.info("skipscope writes to %s again", self.directory)
         try:
+            if self._behind:
+                self._describe()
+                logger.info("skipscope writes to %s again", self.directory)
             getattr(self._writer, method)(*args)
         except HistoryError as error:
             self._part_ways(str(self.directory), error)
             getattr(self._writer, method)(*args)
 
     def _describe(self) -> None:
-        """Tells a file that does not know it what memory holds of the run, but for its numbers."""
+        """Tells a file that lacks it what memory holds of the run, but for its numbers.
+
+        The largest goes first: a disk that is nearly full is not filled up with the small ones.
+        """
         assert self._writer is not None
-        self._writer.set_run(self.history.run)
-        self._writer.set_sites(self.history.sites)
         self._writer.set_parameters(self.history.parameters, self.history.groups)
+        self._writer.set_sites(self.history.sites)
+        self._writer.set_run(self.history.run)
         self._behind = False
 
     def _part_ways(self, directory: str, reason: HistoryError) -> None:

@@ -16,7 +16,7 @@ import pytest
 from skipscope.history import History
 from skipscope.history import file as history_file
 from skipscope.monitor import Monitor
-from tests.machine.runs import STEPS, Outcome, apart, finish, plain, read, start, train
+from tests.machine.runs import STEPS, Outcome, apart, build, finish, plain, read, start, train
 
 SPARSE: dict[str, Any] = {"preset": "train", "every_n_steps": 5, "epoch": 100}
 
@@ -65,6 +65,18 @@ def test_killed_between_captures(tmp_path: Path, saved_at: int, killed_at: int) 
     check_whole(tmp_path, again, History.load(tmp_path / "whole"))
 
 
+def test_a_checkpoint_inside_a_step(tmp_path: Path) -> None:
+    """The row of the step that goes on waits for its end, and is written once."""
+    monitor = Monitor(build(), dirpath=str(tmp_path), report=[])
+    for _ in range(4):
+        with monitor.step():
+            assert monitor.state_dict()["step"] == monitor.step_count
+    monitor.close()
+    history = read(tmp_path)
+    assert history.fact("step").tolist() == [0, 1, 2, 3]
+    assert not np.isnan(history.fact("seconds")[:3]).any()
+
+
 class Deadly:
     """A file whose n-th write takes half of the bytes, and then the process dies."""
 
@@ -108,25 +120,28 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, dense: History, writes:
 
 
 def test_killed_twenty_times(tmp_path: Path, dense: History) -> None:
-    """At random moments; each time the run goes on from its last checkpoint."""
-    moments, kills = random.Random(5), 0
-    train_on = partial(train, tmp_path, checkpoint=tmp_path / "every.pt")
-    train_on(steps=1)
-    outcome = None
+    """At random moments; each time the run goes on from its last checkpoint, to its end."""
+    moments, kills, runs = random.Random(5), 0, 0
     while kills < 20:
-        pid, pipe = start(train_on)
-        time.sleep(moments.uniform(0.0, 0.06))
-        os.kill(pid, signal.SIGKILL)
-        outcome = finish(pid, pipe)
-        kills += outcome is None
-        kept = read(tmp_path)
-        held = kept.capture_steps.tolist()
-        assert held == list(range(len(held)))
-        assert len(held) >= 1
-        np.testing.assert_array_equal(kept.sums, dense.sums[: len(held)])
-        if outcome is not None:  # it was faster than the kill: once more from the start
-            break
-    check_whole(tmp_path, train_on(), dense)
+        runs += 1
+        directory = tmp_path / str(runs)
+        train_on = partial(train, directory, checkpoint=tmp_path / f"{runs}.pt")
+        train_on(steps=1)
+        outcome = None
+        while outcome is None:
+            pid, pipe = start(train_on)
+            time.sleep(moments.uniform(0.0, 0.06))
+            os.kill(pid, signal.SIGKILL)
+            outcome = finish(pid, pipe)
+            kills += outcome is None
+            kept = read(directory)
+            held = len(kept.capture_steps)
+            assert kept.capture_steps.tolist() == list(range(held))
+            np.testing.assert_array_equal(kept.sums, dense.sums[:held])
+            if kills == 20:
+                outcome = train_on()
+        assert outcome.said == []
+        check_whole(directory, outcome, dense)
 
 
 def test_a_worker_that_outlives_its_run_keeps_nobody_out(tmp_path: Path, dense: History) -> None:

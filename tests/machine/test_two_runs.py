@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,28 @@ def test_somebody_else_changes_the_file(tmp_path: Path, whole: History, change: 
     (old,) = {str(path) for path in tmp_path.glob("history-*.skip")} - {outcome.file}
     kept = read(old).capture_steps.tolist()
     assert kept == ([] if change is _emptied else list(range(STOP)))
+
+
+def test_somebody_else_changes_the_file_while_the_disk_is_full(
+    tmp_path: Path, whole: History
+) -> None:
+    """Two faults, two messages, and still it is measured, and written once there is room."""
+
+    def fill(_: Monitor) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+
+    def change(_: Monitor) -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        _longer(next(tmp_path.glob("history-*.skip")))
+
+    outcome = apart(train, tmp_path, faults={4: fill, STOP: change})
+    assert outcome.trained == plain()
+    assert ["cannot write to" in said for said in outcome.said] == [True, False]
+    history = read(outcome.file)
+    assert history.capture_steps.tolist() == list(range(STOP, STEPS))
+    np.testing.assert_array_equal(history.sums, whole.sums[STOP:])
 
 
 @pytest.mark.parametrize(
