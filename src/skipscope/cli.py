@@ -42,17 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked.
     """
     arguments = _parser().parse_args(argv)
-    code = 0
     try:
         text, code = arguments.run(arguments)
         _write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough: `skipscope report RUN | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(code)
     except (CommandError, HistoryError, OSError) as problem:
         print(f"skipscope: {' '.join(str(problem).split())}", file=sys.stderr)
         return 2
-    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -216,7 +212,7 @@ def _report(arguments: argparse.Namespace) -> tuple[str, int]:
     elif arguments.format == "markdown":
         text = markdown(history, diagnosis, unicode=not arguments.ascii)
     else:
-        terminal = sys.stdout.isatty() and arguments.output is None
+        terminal = arguments.output is None and sys.stdout is not None and sys.stdout.isatty()
         columns = shutil.get_terminal_size().columns if terminal else 80
         text = console(
             history,
@@ -240,7 +236,7 @@ def _color(choice: str, terminal: bool) -> bool:
 def _shows(text: str) -> bool:
     """Whether standard output can show these characters."""
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
@@ -248,8 +244,16 @@ def _shows(text: str) -> bool:
 
 def _write(text: str) -> None:
     """Print `text`, with "?" for what standard output cannot show."""
+    if sys.stdout is None:  # closed by the shell: the exit code is what is wanted
+        return
     encoding = sys.stdout.encoding or "ascii"
-    print(text.encode(encoding, "replace").decode(encoding), end="")
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), end="", flush=True)
+    except OSError as error:
+        # What waits in the buffer must not fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # there the reader has seen enough: `| head`
+            raise
 
 
 def _explain(arguments: argparse.Namespace) -> tuple[str, int]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from skipscope.diagnose import diagnose
 from skipscope.history import History
 from skipscope.loggers import Loggers
 from skipscope.options import Options
-from skipscope.publish import announce, publish, summary
+from skipscope.publish import Outlet, announce, publish, summary
 from skipscope.records import Diagnosis
 from skipscope.rule import Rule
 
@@ -31,6 +30,7 @@ class Judge:
         self._announced: set[tuple[str, str]] = set()
         self._reported: Diagnosis | None = None
         self._failed: set[str] = set()
+        self._outlet = Outlet()
         self.diagnose(History())
 
     def diagnose(self, history: History) -> Diagnosis:
@@ -69,14 +69,22 @@ class Judge:
         history: History,
         loggers: Loggers,
         show: Callable[[str], None],
+        write: Callable[[str, str], None],
         *,
         step: int,
-        writes: bool,
     ) -> None:
-        """Reports; to the disk only while that takes what is written."""
+        """Reports: `show` takes a text for the console, `write` a file's name and its text."""
         diagnosis = self.diagnose(history)
-        options = self.options if writes else replace(self.options, dirpath=None)
-        publish(history, diagnosis, options, loggers=loggers, show=show, step=step)
+        publish(
+            history,
+            diagnosis,
+            self.options,
+            loggers=loggers,
+            show=show,
+            write=write,
+            step=step,
+            outlet=self._outlet,
+        )
         self._reported = diagnosis
 
     def summary(self, history: History) -> dict[str, float]:

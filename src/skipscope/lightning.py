@@ -24,6 +24,7 @@ from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
+from skipscope.publish import say
 
 if TYPE_CHECKING:
     from skipscope.ablation import Ablation
@@ -392,6 +393,7 @@ def _show(trainer: Any, text: str) -> None:
         # The bar's own `print` is silent while no bar is open; this one clears any that is.
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
-        tqdm.write(text)
+        with tqdm.external_write_mode():
+            say(text)
     else:
         bar.print(text)

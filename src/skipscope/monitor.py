@@ -19,9 +19,10 @@ from skipscope.history import History
 from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.options import Options
+from skipscope.publish import say
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
-from skipscope.runs import describe_run, is_compiled, resume_step, world
+from skipscope.runs import describe_run, is_compiled, world
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
@@ -75,7 +76,7 @@ class Monitor:
         self.step_count = 0
         self.epoch = 0
         self.in_step = False
-        self.show: Callable[[str], None] = print
+        self.show: Callable[[str], None] = say
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
@@ -161,7 +162,7 @@ class Monitor:
         now = time.perf_counter()
         recorder = self._ready_recorder()
         if self._started is not None:
-            recorder.set_fact("seconds", now - self._started)
+            recorder.set_fact("seconds", _elapsed(self._started, now))
         self._started = now
         rates = [_number(g["lr"]) for o in self.optimizers for g in o.param_groups]
         recorder.begin_step(
@@ -180,7 +181,7 @@ class Monitor:
             capture.open()
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
             self._open_updates()
-        self._host = time.perf_counter() - now
+        self._host = _elapsed(now, time.perf_counter())
 
     def _captures_now(self, first: bool) -> bool:
         """By the schedule; also in the first step after a resume, so that there is something."""
@@ -237,7 +238,8 @@ class Monitor:
             self._judge.at_capture(
                 recorder.history, self.loggers, self.step_count, recorder.latest()
             )
-        recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
+        host = self._host + _elapsed(start, time.perf_counter())
+        recorder.set_fact("host_ms", 1000 * host)
         return capture is not None
 
     # ------------------------------------------------------------------ recording
@@ -245,7 +247,7 @@ class Monitor:
         """The recorder, made when the first step begins: everything is known by then."""
         if self._recorder is None:
             run = describe_run(self.model, self.optimizers, self.options, self._resume)
-            step = resume_step(self.options, self._resume)
+            step = int(self._resume["step"]) if self._resume else None
             self._recorder = Recorder(run, self.options.dirpath, step)
         return self._recorder
 
@@ -322,12 +324,13 @@ class Monitor:
     def _epoch_end(self) -> None:
         self.flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
+            recorder = self._ready_recorder()
             self._judge.at_epoch(
-                self.history,
+                recorder.history,
                 self.loggers,
                 self.show,
+                recorder.write_text,
                 step=max(0, self.step_count - 1),
-                writes=self._ready_recorder().writes,
             )
 
     def flush(self) -> None:
@@ -337,7 +340,7 @@ class Monitor:
             arrived = self._recorder.collect(transfer)
             transfer.move()
             arrived()
-            self._recorder.flush()
+            self._recorder.flush(keep=int(self.in_step))
 
     def close(self) -> None:
         """Takes everything off and closes the file; the history in memory stays."""
@@ -348,7 +351,11 @@ class Monitor:
 
     # ------------------------------------------------------------------ resuming
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings: where the run stands and which file it writes."""
+        """Plain numbers and strings: where the run stands and which file it writes.
+
+        Step facts that wait are written: a run that is killed after this goes on without a gap.
+        """
+        self._guard.call("the state", self.flush)
         known = self._recorder.history.run.run_id if self._recorder is not None else ""
         return {
             "version": 1,
@@ -372,6 +379,11 @@ def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimize
     if optimizer is None:
         return []
     return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+
+
+def _elapsed(start: float, now: float) -> float:
+    """Seconds from one reading of the clock to the next; unknown where it went back."""
+    return now - start if now >= start else float("nan")
 
 
 def _number(rate: Any) -> float:

@@ -86,6 +86,11 @@ class Options:
         if unknown:
             known = ", ".join(get_args(ReportFormat))
             raise ValueError(f"report must list formats among {known}, got {unknown[0]!r}")
+        self._check_names()
+
+    def _check_names(self) -> None:
+        if "\0" in str(self.dirpath):
+            raise ValueError(f"dirpath must be a path without NUL, got {self.dirpath!r}")
         if not self.name or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise ValueError(f"name must be letters, digits and any of _ . -, got {self.name!r}")
 

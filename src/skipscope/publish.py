@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,38 @@ _FILES = {"markdown": "report.md", "json": "report.json"}
 _WIDTHS = (80, 120)
 
 
+class Outlet:
+    """Where a report goes out. What cannot take it costs that report; it is told once."""
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def give(
+        self,
+        give: Callable[..., Any],
+        *args: Any,
+        refusals: tuple[type[Exception], ...] = (OSError, ImportError),
+    ) -> Any:
+        """Calls `give`; None where the machine, or somebody else's code, refused.
+
+        Args:
+            give: makes a report or gives it away.
+            *args: what it takes.
+            refusals: what is no error of ours. Out of file handles, an import fails too.
+        """
+        try:
+            return give(*args)
+        except refusals as refusal:
+            if not self.failed:
+                self.failed = True
+                logger.warning(
+                    "skipscope cannot give out its report (%s: %s); measuring goes on.",
+                    type(refusal).__name__,
+                    refusal,
+                )
+            return None
+
+
 def publish(
     history: History,
     diagnosis: Diagnosis,
@@ -28,19 +61,55 @@ def publish(
     *,
     loggers: Loggers,
     show: Callable[[str], None],
+    write: Callable[[str, str], None],
     step: int,
+    outlet: Outlet,
 ) -> None:
     """Makes the report in every form that is wanted, and gives each to who takes it."""
-    from skipscope.reports import REPORTS  # rich is not loaded until a report is wanted
-
     if "console" in options.report:
-        show(console_report(history, diagnosis))
+        text = outlet.give(console_report, history, diagnosis)
+        if text is not None:
+            outlet.give(show, text, refusals=(Exception,))
     for form, name in _FILES.items():
         if form in options.report and options.dirpath is not None:
-            _write(Path(options.dirpath) / name, REPORTS[form](history, diagnosis))
+            text = outlet.give(_made, form, history, diagnosis)
+            if text is not None:
+                write(name, text)
     if loggers.active:
-        loggers.pictures(history, diagnosis, step)
-        loggers.text(REPORTS["markdown"](history, diagnosis), step)
+        outlet.give(loggers.pictures, history, diagnosis, step)
+        text = outlet.give(_made, "markdown", history, diagnosis)
+        if text is not None:
+            loggers.text(text, step)
+
+
+def _made(form: str, history: History, diagnosis: Diagnosis) -> str:
+    from skipscope.reports import REPORTS  # rich is not loaded until a report is wanted
+
+    return REPORTS[form](history, diagnosis)
+
+
+def say(text: str) -> None:
+    """Prints, and leaves nothing behind in a standard output that does not take it.
+
+    What a closed pipe or a full disk leaves in its buffer would fail once more in the training's
+    own next `print`. What the console cannot show becomes "?".
+    """
+    stdout = sys.stdout
+    if stdout is None:  # a process without a console
+        return
+    encoding = getattr(stdout, "encoding", None) or "ascii"
+    data = f"{text}\n".encode(encoding, "replace")
+    raw = getattr(getattr(stdout, "buffer", None), "raw", None)
+    if not isinstance(raw, io.FileIO):  # a notebook's, a test's
+        stdout.write(data.decode(encoding))
+        return
+    stdout.flush()
+    rest = memoryview(data)
+    while rest:
+        written = raw.write(rest)
+        if written is None:
+            raise BlockingIOError("standard output takes no more for now")
+        rest = rest[written:]
 
 
 def announce(diagnosis: Diagnosis, known: set[tuple[str, str]]) -> None:
@@ -98,22 +167,19 @@ def console_report(history: History, diagnosis: Diagnosis) -> str:
         history,
         diagnosis,
         width=max(narrowest, min(widest, columns)),
-        color=sys.stdout.isatty(),
+        color=_is_terminal(),
         unicode=_shows_unicode(),
     )
 
 
+def _is_terminal() -> bool:
+    stdout = sys.stdout
+    return stdout is not None and not stdout.closed and stdout.isatty()
+
+
 def _shows_unicode() -> bool:
     try:
-        "█▁·×…".encode(sys.stdout.encoding or "ascii")
+        "█▁·×…".encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        logger.warning("skipscope cannot write its report to %s (%s)", path, error)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from torch.optim import Optimizer
 
 from skipscope.capture import Captured
 from skipscope.find import SiteRegistry
-from skipscope.history import History, HistoryWriter
+from skipscope.history import History, HistoryError, HistoryWriter
 from skipscope.parameters import parameter_table
 from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap
 from skipscope.transfer import Transfer
@@ -44,7 +47,7 @@ class Recorder:
     Args:
         run: facts about the run; its id names the file.
         directory: where the file lies, None for memory only.
-        resume_at: first step of a run that goes on in its old file.
+        resume_at: first step of a run that goes on in its old file, where that lies there.
     """
 
     def __init__(self, run: Run, directory: str | None, resume_at: int | None = None) -> None:
@@ -54,38 +57,97 @@ class Recorder:
         self._pending: list[_Step] = []
         self._registry = SiteRegistry()
         self._described: tuple[object, ...] = ()
+        self._behind = False  #: the file lacks what was refused
+        self._told = False
         if directory is not None:
-            try:
-                self._writer = HistoryWriter(directory, run.run_id, resume=resume_at)
-            except OSError as error:
-                self._stop_writing(error)
-        self.tell("set_run", run)
-
-    @property
-    def writes(self) -> bool:
-        """Whether there is a directory, and it takes what is written."""
-        return self._writer is not None
+            self._writing(self._open, directory, resume_at)
+        self.tell("set_run", self.history.run)
 
     def tell(self, method: str, *args: Any) -> None:
         """Calls the same method of the history in memory and of the file."""
         getattr(self.history, method)(*args)
-        if self._writer is not None:
-            try:
-                getattr(self._writer, method)(*args)
-            except OSError as error:
-                self._stop_writing(error)
+        # Once refused, the file is tried again with each capture: a disk may get room.
+        if self._writer is not None and (not self._behind or method == "append_capture"):
+            self._writing(self._append, method, *args)
 
-    def _stop_writing(self, error: OSError) -> None:
-        """One message; what is on the disk stays readable, and memory goes on."""
+    def write_text(self, name: str, text: str) -> None:
+        """Writes a file beside the history's, whole or not at all; the old one stays till then."""
+        if self.directory is None:
+            return
+        path = Path(self.directory, name)
+        part = path.with_name(f".{name}.{self.history.run.run_id}")
+        try:
+            part.write_text(text, encoding="utf-8", errors="replace")
+            part.replace(path)
+        except OSError as error:
+            self._refused(error)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ the directory
+    def _writing(self, write: Callable[..., None], *args: Any) -> None:
+        """Does something to the file; what the disk has against it is told."""
+        try:
+            write(*args)
+        except OSError as error:
+            self._behind = True
+            self._refused(error)
+
+    def _open(self, directory: str, resume_at: int | None) -> None:
+        try:
+            self._writer = HistoryWriter(directory, self.history.run.run_id, resume=resume_at)
+        except HistoryError as error:
+            self._part_ways(directory, error)
+
+    def _append(self, method: str, *args: Any) -> None:
+        try:
+            if self._behind:
+                self._describe()
+                logger.info("skipscope writes to %s again", self.directory)
+            getattr(self._writer, method)(*args)
+        except HistoryError as error:
+            self._part_ways(str(self.directory), error)
+            getattr(self._writer, method)(*args)
+
+    def _describe(self) -> None:
+        """Tells a file that lacks it what memory holds of the run, but for its numbers.
+
+        The largest goes first: a disk that is nearly full is not filled up with the small ones.
+        """
+        assert self._writer is not None
+        self._writer.set_parameters(self.history.parameters, self.history.groups)
+        self._writer.set_sites(self.history.sites)
+        self._writer.set_run(self.history.run)
+        self._behind = False
+
+    def _part_ways(self, directory: str, reason: HistoryError) -> None:
+        """Goes on in a file of its own, under an id of its own.
+
+        The other file belongs to another process or to a newer release, or it is damaged.
+        """
+        other, self._writer = self._writer, None
+        if other is not None:
+            with suppress(OSError):  # its blocks are with the system
+                other.close()
+        own = f"{self.history.run.run_id}-{uuid.uuid4().hex[:6]}"
+        self.history.set_run(replace(self.history.run, run_id=own))
+        self._writer = HistoryWriter(directory, own)
+        self._describe()
         logger.warning(
-            "skipscope cannot write to %s (%s): what was recorded before can be read, later "
-            "captures stay in memory only. Give dirpath= a directory with room.",
-            self.directory,
-            error,
+            "skipscope goes on in a file of its own, %s: %s", self._writer.path.name, reason
         )
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
+
+    def _refused(self, error: OSError) -> None:
+        """One message for all that the directory does not take; memory goes on."""
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "skipscope cannot write to %s (%s): what lies there can be read, what does not get "
+                "there stays in memory only. Give dirpath= a directory with room.",
+                self.directory,
+                error,
+            )
 
     # ------------------------------------------------------------------ captures and parameters
     def record_capture(self, step: int, captured: Captured, *, with_loss: bool) -> None:
@@ -184,9 +246,9 @@ class Recorder:
 
     def close(self) -> None:
         """Closes the file; memory stays."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._writing(writer.close)
 
 
 def _essence(sites: SiteMap) -> SiteMap:

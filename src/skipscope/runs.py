@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ def describe_run(
     parameter = next(model.parameters(), None)
     return Run(
         run_id=state.get("run_id") or new_run_id(options.name),
-        skipscope=importlib.metadata.version("skipscope"),
+        skipscope=_version(),
         torch=torch.__version__,
         model=type(model).__name__,
         preset=options.preset,
@@ -43,17 +43,18 @@ def describe_run(
     )
 
 
-def resume_step(options: Options, state: Mapping[str, Any]) -> int | None:
-    """The step to go on from, where the old run's file lies in our directory."""
-    if not state or options.dirpath is None:
-        return None
-    file = Path(options.dirpath) / f"history-{state['run_id']}.skip"
-    return int(state["step"]) if file.exists() else None
+def _version() -> str:
+    """Ours; unknown in a source tree that is not installed, or when no more files can be opened."""
+    try:
+        return importlib.metadata.version("skipscope")
+    except (importlib.metadata.PackageNotFoundError, OSError):
+        return ""
 
 
 def new_run_id(name: str) -> str:
     """Sorts by time; unique without touching a random generator of the training."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{uuid.uuid4().hex[:6]}"
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{plain}-{uuid.uuid4().hex[:6]}"
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -269,8 +269,8 @@ def test_refused_write_does_not_poison_later_blocks(
     at_start = writer.path.stat().st_size
     tell(writer, range(2))
     size = writer.path.stat().st_size
-    disk = FullDisk(writer._file, room, cuts)
-    monkeypatch.setattr(writer, "_file", disk)
+    disk = FullDisk(writer._file._raw, room, cuts)
+    monkeypatch.setattr(writer._file, "_raw", disk)
     with pytest.raises(OSError, match="No space"):
         writer.append_capture(2, numbers(2), [31, 31], [0, 0])
     assert writer.path.stat().st_size == size + room

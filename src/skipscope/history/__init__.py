@@ -22,13 +22,14 @@ from skipscope.history.file import (
     count_captures,
     replay,
 )
-from skipscope.history.format import HistoryError, HistoryVersionError
+from skipscope.history.format import HistoryError, HistoryInUseError, HistoryVersionError
 from skipscope.history.rows import Rows, Steps
 from skipscope.records import FACTS, PARAMETER_SUMS, SUMS, Group, Parameter, Run, SiteMap
 
 __all__ = [
     "History",
     "HistoryError",
+    "HistoryInUseError",
     "HistoryVersionError",
     "HistoryWriter",
     "Sink",

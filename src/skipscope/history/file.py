@@ -12,13 +12,14 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from skipscope.history.appending import Appending
 from skipscope.history.format import (
     block,
     blocks,
@@ -72,13 +73,14 @@ class HistoryWriter:
     Args:
         directory: where the file lies; created where absent.
         run_id: part of the file's name, from `[A-Za-z0-9_.-]`; runs of one directory never mix.
-        resume: go on with that run's file from this step on; what the file holds of this step and
-            later ones is superseded. None starts a new file.
+        resume: go on with that run's file, where there is one, from this step on; what it holds of
+            this step and later ones is superseded. None starts a new file.
 
     Raises:
         ValueError: `run_id` cannot be part of a file name.
         FileExistsError: a new run has the id of an old one.
-        HistoryVersionError: the file to go on with comes from a newer release.
+        HistoryError: the file to go on with is none, is damaged or comes from a newer release.
+        HistoryInUseError: from any method, when another process writes to the file.
         OSError: from any method, when the disk refuses. The torn block is cut off before the next
             one is written, so that the writer can go on once there is room again.
     """
@@ -90,21 +92,23 @@ class HistoryWriter:
             raise ValueError(f"run id {run_id!r} has characters other than A-Z a-z 0-9 _ . -")
         self.path = Path(directory) / f"history-{run_id}.skip"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if resume is None:
-            self.path.open("xb").close()
-        self._torn_at: int | None = None
-        self._file = self.path.open("ab", buffering=0)
-        try:
+        with ExitStack() as undo:
+            if resume is None:
+                self.path.open("xb").close()
+                undo.callback(self._remove)
+            self._file = Appending(self.path)
+            undo.callback(self._file.close)
             self._begin(run_id, resume)
-        except BaseException:
-            self._file.close()
-            raise
+            undo.pop_all()
+
+    def _remove(self) -> None:
+        """An empty file would be taken for the newest run of its directory."""
+        with suppress(OSError):
+            self.path.unlink()
 
     def _begin(self, run_id: str, resume: int | None) -> None:
-        with self.path.open("rb") as file:
-            known = read_header(file, self.path)
-        if known is None:  # new, or cut inside its own header
-            self._file.truncate(0)
+        if read_header(self._file.from_start(), self.path) is None:  # new, or cut in its header
+            self._file.clear()
             self._write(header(run_id))
         names = {"sums": SUMS, "parameter_sums": PARAMETER_SUMS, "facts": FACTS}
         self._write_json(_NAMES, {key: [f.name for f in fields] for key, fields in names.items()})
@@ -161,18 +165,7 @@ class HistoryWriter:
         self._write(block(kind, b"".join(parts)))
 
     def _write(self, data: bytes) -> None:
-        if self._torn_at is not None:
-            with suppress(OSError):  # the reader finds its way past a torn block all the same
-                self._file.truncate(self._torn_at)
-            self._torn_at = None
-        start = os.fstat(self._file.fileno()).st_size
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except BaseException:  # Ctrl-C tears a block too
-            self._torn_at = start
-            raise
+        self._file.append(data)
 
 
 def replay(path: Path, sink: Sink) -> None:

@@ -33,6 +33,10 @@ class HistoryVersionError(HistoryError):
     """The file was written by a newer release than this one."""
 
 
+class HistoryInUseError(HistoryError):
+    """Another process writes to the file."""
+
+
 def read_header(file: BinaryIO, path: Path) -> Mapping[str, Any] | None:
     """The header of a history file, or None where it was cut before the header ended.
 
