@@ -17,6 +17,9 @@ PRE_NORM = ("pre-norm", "sandwich")
 #: Nets whose stream passes nothing between two sums, and whose branches do not start at 0.
 OPEN = (*PRE_NORM, "pre-activation-cnn", "norm-free-cnn", "batch-norm-mlp", "norm-free-mlp")
 
+#: Steps of a run in which a fault shows at once.
+SHORT = 36
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -30,6 +33,7 @@ class Fault:
     info: bool  #: an information is what the rule has to say
     presets: tuple[str, ...]
     spreading: bool  #: the finding rightly names more places than the planted ones
+    at_once: bool  #: the first steps show it, so short runs are made shorter
 
     def plan(self, rng: random.Random) -> Plan:
         """A plan in which this fault can be planted; one fault in a net, so nothing is frozen."""
@@ -38,6 +42,8 @@ class Fault:
             preset = self.presets[0]
         plan = draw(rng, self.families, preset)
         plan = replace(plan, variant="", drop=0.0)
+        if self.at_once and preset == "debug":
+            plan = replace(plan, steps=min(plan.steps, SHORT))
         return self.tweak(plan, rng) if self.tweak is not None else plan
 
 
@@ -52,11 +58,14 @@ def fault(
     info: bool = False,
     presets: tuple[str, ...] = ("debug", "train"),
     spreading: bool = False,
+    at_once: bool = False,
 ) -> Callable[[Plant], Plant]:
     """Enters a function that plants into the table."""
 
     def enter(plant: Plant) -> Plant:
-        made = Fault(code, plant.__name__, plant, families, tweak, info, presets, spreading)
+        made = Fault(
+            code, plant.__name__, plant, families, tweak, info, presets, spreading, at_once
+        )
         FAULTS.setdefault(code, []).append(made)
         return plant
 

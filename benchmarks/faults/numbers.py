@@ -130,7 +130,7 @@ def _one_stage(plan: Plan, rng: random.Random) -> Plan:
     return replace(plan, sites=max(plan.sites, 16), lr=1e-4, bf16=False, steps=steps)
 
 
-@fault("RES105", families=("norm-free-mlp",), tweak=_one_stage)
+@fault("RES105", families=("norm-free-mlp",), tweak=_one_stage, at_once=True)
 def first_half_unscaled(training: Training, rng: random.Random) -> tuple[str, ...]:
     places = everywhere(training)
     for place in places[: len(places) // 2]:
@@ -139,7 +139,7 @@ def first_half_unscaled(training: Training, rng: random.Random) -> tuple[str, ..
     return MODEL
 
 
-@fault("RES201", families=("norm-free-mlp", "norm-free-cnn"), tweak=_one_stage)
+@fault("RES201", families=("norm-free-mlp", "norm-free-cnn"), tweak=_one_stage, at_once=True)
 def branches_unscaled(training: Training, rng: random.Random) -> tuple[str, ...]:
     deep_enough = training.plan.family == "norm-free-mlp"  # a CNN has stages of half the depth
     factor = rng.uniform(1.0, 1.5) if deep_enough else rng.uniform(1.7, 2.5)
@@ -168,14 +168,14 @@ class Shifted(nn.Module):
                                        lr=min(plan.lr, 1e-3)))  # fmt: skip
 def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
     stem = training.model.get_submodule("stem")
-    training.model.add_module("stem", Shifted(stem, training.plan.width, rng.uniform(4, 5)))
+    training.model.add_module("stem", Shifted(stem, training.plan.width, rng.uniform(6, 8)))
     return MODEL
 
 
 @fault("RES203", families=("pre-norm",), info=True, presets=("train",),
        tweak=lambda plan, rng: replace(plan, embedding=1.0, lr=min(plan.lr, 1e-3)))  # fmt: skip
 def late_branches_small(training: Training, rng: random.Random) -> tuple[str, ...]:
-    factor = rng.choice((0.015, 0.03))
+    factor = rng.choice((0.001, 0.003))  # small enough that no training brings them back
     for place in training.places():
         assert isinstance(place.branch, Branch)
         place.branch.factor = factor

@@ -28,7 +28,7 @@ def copied(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
     return kept + branch(x)
 
 
-@fault("RES304", families=(*OPEN, "post-norm"))
+@fault("RES304", families=(*OPEN, "post-norm"), at_once=True)
 def detached_shortcut(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = everywhere(training)[1:] if rng.random() < 0.3 else [at_random(training, rng, True)]
     wire = rng.choice((detached, copied))
@@ -42,7 +42,12 @@ def _deep(plan: Plan, rng: random.Random) -> Plan:
     return replace(plan, sites=rng.choice((48, 56)), width=16, steps=32, preset="debug")
 
 
-@fault("RES501", families=("batch-norm-mlp", "norm-free-mlp", "pre-activation-cnn"), tweak=_deep)
+@fault(
+    "RES501",
+    families=("batch-norm-mlp", "norm-free-mlp", "pre-activation-cnn"),
+    tweak=_deep,
+    at_once=True,
+)
 def projected_everywhere(training: Training, rng: random.Random) -> tuple[str, ...]:
     for place in everywhere(training):
         width = place.width
@@ -54,7 +59,7 @@ def projected_everywhere(training: Training, rng: random.Random) -> tuple[str, .
     return MODEL
 
 
-@fault("RES501", families=(*OPEN, "rezero", "layerscale"))
+@fault("RES501", families=(*OPEN, "rezero", "layerscale"), at_once=True)
 def shortcut_scaled(training: Training, rng: random.Random) -> tuple[str, ...]:
     constant = rng.choice((0.1, 0.2, 0.3))
 
@@ -71,7 +76,7 @@ def pooled(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
     return shortcut(x) + branch(x).mean(axes, keepdim=True)
 
 
-@fault("RES502", families=(*TRANSFORMERS, "pre-activation-cnn", "norm-free-cnn"))
+@fault("RES502", families=(*TRANSFORMERS, "pre-activation-cnn", "norm-free-cnn"), at_once=True)
 def branch_broadcast(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng)
     chosen.rewire(pooled)
@@ -87,14 +92,14 @@ def doubled(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
     return kept + (kept + branch(x))
 
 
-@fault("RES503")
+@fault("RES503", at_once=True)
 def shortcut_missing(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     chosen.rewire(replaced)
     return (chosen.path,)
 
 
-@fault("RES503", families=OPEN)
+@fault("RES503", families=OPEN, at_once=True)
 def shortcut_doubled(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = everywhere(training) if rng.random() < 0.5 else [at_random(training, rng, True)]
     for place in chosen:
@@ -104,7 +109,7 @@ def shortcut_doubled(training: Training, rng: random.Random) -> tuple[str, ...]:
 
 @fault("RES504", families=("pre-norm",), info=True,
        tweak=lambda plan, rng: replace(plan, sites=rng.choice((12, 16, 24)), lr=2e-4, warmup=30,
-                                       optimizer="adamw"))  # fmt: skip
+                                       optimizer="adamw"), at_once=True)  # fmt: skip
 def norm_on_stream(training: Training, rng: random.Random) -> tuple[str, ...]:
     for place in everywhere(training):
         width = training.plan.width
@@ -112,14 +117,19 @@ def norm_on_stream(training: Training, rng: random.Random) -> tuple[str, ...]:
     return MODEL
 
 
-@fault("RES505", families=("pre-norm", "layerscale", "norm-free-mlp", "batch-norm-mlp"), info=True)
+@fault(
+    "RES505",
+    families=("pre-norm", "layerscale", "norm-free-mlp", "batch-norm-mlp"),
+    info=True,
+    at_once=True,
+)
 def one_block_repeated(training: Training, rng: random.Random) -> tuple[str, ...]:
     assert isinstance(training.model, Net)
     training.model.blocks = nn.ModuleList([training.model.blocks[0]] * len(training.model.blocks))
     return ("blocks.0",)
 
 
-@fault("RES506", families=OPEN)
+@fault("RES506", families=OPEN, at_once=True)
 def shortcut_dropped(training: Training, rng: random.Random) -> tuple[str, ...]:
     rate = rng.choice((0.1, 0.2, 0.3))
 
@@ -146,7 +156,11 @@ class InPlace(nn.Module):
         return out
 
 
-@fault("RES507", families=("norm-free-mlp", "norm-free-cnn", "batch-norm-mlp", "rezero-mlp"))
+@fault(
+    "RES507",
+    families=("norm-free-mlp", "norm-free-cnn", "batch-norm-mlp", "rezero-mlp"),
+    at_once=True,
+)
 def rewritten_in_place(training: Training, rng: random.Random) -> tuple[str, ...]:
     places = everywhere(training)[1:]
     chosen = places if rng.random() < 0.5 else [rng.choice(places)]
@@ -159,14 +173,14 @@ def activated(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
     return F.relu(shortcut(x)) + branch(x)
 
 
-@fault("RES507", families=OPEN)
+@fault("RES507", families=OPEN, at_once=True)
 def activated_on_the_way(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     chosen.rewire(activated)
     return (chosen.path,)
 
 
-@fault("RES507", families=("norm-free-mlp", "batch-norm-mlp", *PRE_NORM))
+@fault("RES507", families=("norm-free-mlp", "batch-norm-mlp", *PRE_NORM), at_once=True)
 def normalised_on_the_way(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
 
@@ -190,7 +204,11 @@ class Rectified(nn.Module):
         return out
 
 
-@fault("RES204", families=(*PRE_NORM, "pre-activation-cnn", "batch-norm-mlp", "norm-free-mlp"))
+@fault(
+    "RES204",
+    families=(*PRE_NORM, "pre-activation-cnn", "batch-norm-mlp", "norm-free-mlp"),
+    at_once=True,
+)
 def branch_of_one_sign(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = everywhere(training) if rng.random() < 0.5 else [at_random(training, rng, True)]
     for place in chosen:
@@ -214,7 +232,7 @@ class Erasing(nn.Module):
 
 
 @fault("RES206", families=(*PRE_NORM, "batch-norm-mlp", "norm-free-mlp"),
-       tweak=lambda plan, rng: replace(plan, lr=min(plan.lr, 1e-3)))  # fmt: skip
+       tweak=lambda plan, rng: replace(plan, lr=min(plan.lr, 1e-3)), at_once=True)  # fmt: skip
 def branch_erases(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     share = rng.uniform(0.7, 1.0)
@@ -231,14 +249,14 @@ def _without_graph(place: Place) -> None:
     place.rewire(wire)
 
 
-@fault("RES901", families=OPEN)
+@fault("RES901", families=OPEN, at_once=True)
 def block_without_graph(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     _without_graph(chosen)
     return (chosen.path,)
 
 
-@fault("RES901", families=OPEN)
+@fault("RES901", families=OPEN, at_once=True)
 def reentrant_checkpoint(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
 

@@ -88,6 +88,17 @@ def test_not_finite_names_the_first_site_at_once() -> None:
     assert hit.severity == "error"
 
 
+@pytest.mark.parametrize(("loss_breaks", "found"), [(0, 0), (1, 1), (2, 1)])
+def test_a_stream_that_breaks_after_the_loss_did_is_a_consequence(
+    loss_breaks: int, found: int
+) -> None:
+    rms = np.ones((3, 12))
+    rms[1:, 4] = np.nan
+    loss = np.where(np.arange(3) < loss_breaks, 2.0, np.nan)[:, None]
+    given = {"loss": table("loss", loss, ("loss",), range(3))}
+    assert len(look(rms, steps=range(3), more=given)) == found
+
+
 def test_a_sum_beyond_float16_of_finite_operands() -> None:
     sites = chain(8, shortcut_dtype="torch.float16", branch_dtype="torch.float16")
     largest = np.full((1, 8), 100.0)

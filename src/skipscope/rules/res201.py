@@ -61,7 +61,7 @@ def activation_growth(
         * at step 0 of a fresh run: H' above `initial`
         * in training: H' above `training` for `patience` captures in a row
         * not finite: a sum with NaN or infinity, or beyond float16's 65504, at once; the first site
-          is named
+          is named. Where the loss broke before, RES902 tells of it alone
         * later: H' above `later` and above `own_rise` times its median over the first `baseline`
           captures after warm-up, unless the stream hardly grew then (ln H' under `flat`)
         * in time: RMS of the last sum above `rise_in_time` times that of `back` steps before, while
@@ -111,7 +111,7 @@ def activation_growth(
     halves = _Halves(stage_half_depth_growth_without_largest, stages, depth, total_growth)
     drift = _Drift(later, own_rise, baseline, flat)
     hits = either(
-        _not_finite(rms_sum, max_sum, stages),
+        _not_finite(rms_sum, max_sum, stages, loss),
         _at_start(halves, run, initial, training),
         _while_training(halves, gate, training),
         _later(halves, gate, warmup, drift),
@@ -243,8 +243,13 @@ def _later(halves: _Halves, gate: Gate, warmup: Warmup | None, drift: _Drift) ->
             yield _growth_hit(halves, stage, value, streak.steps, limit, arm, "warning")
 
 
-def _not_finite(rms: Table, largest: Table | None, stages: Sequence[Stage]) -> Iterator[Hit]:
-    """The first site by step, then by depth, whose sum is not finite or exceeds float16."""
+def _not_finite(
+    rms: Table, largest: Table | None, stages: Sequence[Stage], loss: Table | None
+) -> Iterator[Hit]:
+    """The first site by step, then by depth, whose sum is not finite or exceeds float16.
+
+    A stream that breaks after the loss did is no growth: the weights are broken by then.
+    """
     sites = [site for stage in stages for site in stage.sites if site.name in rms.columns]
     columns = [rms.columns.index(site.name) for site in sites]
     bad = ~np.isfinite(rms.values[:, columns]) & ~rms.missing[:, columns]
@@ -258,6 +263,8 @@ def _not_finite(rms: Table, largest: Table | None, stages: Sequence[Stage]) -> I
     at = int(np.flatnonzero(bad[row])[0])
     value = float(rms.values[row, columns[at]])
     overflow = np.isfinite(value)
+    if not overflow and _loss_broke_before(loss, int(rms.steps[row])):
+        return
     what = "overflows float16" if overflow else "is not finite"
     yield Hit(
         where=(sites[at].module or "model",),
@@ -269,6 +276,13 @@ def _not_finite(rms: Table, largest: Table | None, stages: Sequence[Stage]) -> I
         severity="error",
         evidence={"RMS of the sum": value, "sites": float(bad[row].sum())},
     )
+
+
+def _loss_broke_before(loss: Table | None, step: int) -> bool:
+    if loss is None:
+        return False
+    broken = ~np.isfinite(loss.values[:, 0]) & ~loss.missing[:, 0]
+    return bool(broken[loss.steps < step].any())
 
 
 def _in_time(
