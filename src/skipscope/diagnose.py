@@ -128,9 +128,9 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
-    sites; one about a whole stream explains those of `explains_overall` that do too, and one of a
-    `whole_stream` rule those of `explains` anywhere. Nothing that ended before the root began
-    follows from it.
+    sites; one about a whole stream explains those of `explains_overall` that do too. One of a
+    `whole_stream` rule, or at a module without a site, whose depth is unknown, explains those of
+    `explains` anywhere. Nothing that ended before the root began follows from it.
     """
     by_code = {rule.code: rule for rule in rules}
     spots = [
@@ -145,7 +145,8 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
             tie = bool(spots[child]) and not spots[parent]
             if _later(rule, other, findings[parent], findings[child], tie=tie):
                 continue
-            if _explains(rule, parent, child, findings, spots):
+            anywhere = rule.whole_stream or _without_site(findings[parent], sites)
+            if _explains(rule, parent, child, findings, spots, anywhere=anywhere):
                 parents[child] = parent
                 break
     found = []
@@ -182,13 +183,15 @@ def _explains(
     child: int,
     findings: Sequence[Finding],
     spots: Sequence[frozenset[tuple[int, int]]],
+    *,
+    anywhere: bool,
 ) -> bool:
     if findings[parent].first_step > findings[child].last_step:
         return False
     if findings[parent].severity == "info" and findings[child].severity != "info":
         return False  # a note must not hide a warning
     if not spots[parent]:
-        everywhere = rule.explains if rule.whole_stream and spots[child] else ()
+        everywhere = rule.explains if anywhere and spots[child] else ()
         overall = rule.explains_overall if not spots[child] else ()
         return findings[child].code in (*everywhere, *overall)
     if findings[child].code in rule.explains_here:
@@ -208,6 +211,16 @@ def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
         for place in finding.where
         for site in sites.sites
         if _is_at(place, site)
+    )
+
+
+def _without_site(finding: Finding, sites: SiteMap) -> bool:
+    """Whether it names modules, and none of them is, holds or lies in a site's module."""
+    modules = [site.module for site in sites.sites]
+    return "model" not in finding.where and not any(
+        f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+        for one in finding.where
+        for other in modules
     )
 
 

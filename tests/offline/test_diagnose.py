@@ -166,6 +166,14 @@ def test_some_follow_only_at_the_same_sites() -> None:
     assert grouped(root, found("RES104", "head")) == [None, None]
 
 
+def test_a_place_without_a_site_may_be_anywhere() -> None:
+    """A block that lacks its addition is no site: what is dead before it follows from it too."""
+    root = found("RES503", "other.5")
+    assert grouped(root, found("RES103", "blocks.3")) == [None, ("RES503", "other.5")]
+    assert grouped(root, found("RES402", "model")) == [None, ("RES503", "other.5")]
+    assert grouped(found("RES503", "blocks.5"), found("RES103", "blocks.3")) == [None, None]
+
+
 def test_gradient_findings_concern_the_whole_stream_whatever_they_name() -> None:
     spread = replace(found("RES301", "blocks.0"), where=("blocks.0", "blocks.1"))
     assert grouped(found("RES304", "blocks.7"), spread) == [None, ("RES304", "blocks.7")]

@@ -138,6 +138,17 @@ def test_a_block_beside_the_stream_is_silent() -> None:
     assert not look(lacking(ONE_OF_TWELVE, link=()))
 
 
+@pytest.mark.parametrize("embedding_fed", [False, True])
+def test_a_stream_that_begins_behind_the_block(embedding_fed: bool) -> None:
+    """A product of two operands (adaLN's gate) leads no way back; an embedding is another net."""
+    sites = [
+        replace(s, stream=int(s.index > 4), depth=s.depth - 5 * (s.index > 4))
+        for s in lacking(ONE_OF_TWELVE, link=()).sites
+    ]
+    found = make_map(*sites, embedding_fed=embedding_fed, modules=inventory(ONE_OF_TWELVE))
+    assert len(look(found)) == (not embedding_fed)
+
+
 @pytest.mark.parametrize("what", ["no graph", "fused", "stack-sum", "gate", "concatenation"])
 def test_not_visible_is_never_missing(what: Any) -> None:
     inside = Unseen(what, "blocks.5", "net.py:9", 1, "because")

@@ -27,8 +27,9 @@ _INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "not watc
     name="missing-shortcut",
     severity="warning",
     patience=3,
-    explains=("RES101", "RES103", "RES105", "RES205", "RES301", "RES302"),
+    explains=("RES101", "RES103", "RES105", "RES205", "RES301", "RES302", "RES404"),
     explains_overall=(
+        "RES001",
         "RES101",
         "RES105",
         "RES201",
@@ -36,6 +37,8 @@ _INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "not watc
         "RES205",
         "RES301",
         "RES302",
+        "RES402",
+        "RES404",
         "RES901",
     ),
 )
@@ -199,13 +202,20 @@ def _hidden(block: Block, sites: SiteMap) -> bool:
 
 
 def _in_one_stream(group: Sequence[Block], at: int, sites: SiteMap) -> bool:
-    """Whether the stream keeps its shape across a block and passes the block's weights."""
+    """Whether the stream keeps its shape across a block and passes the block's weights.
+
+    A block that ends in a product (a gate from a condition) leads no way back: there a stream of
+    its own, which no embedding feeds, begins behind it.
+    """
     before = next((s for b in reversed(group[:at]) if (s := within(b.path, sites.block_level))), ())
     after = next((s for b in group[at + 1 :] if (s := within(b.path, sites.block_level))), ())
     if not before or not after or before[-1].shape[1:] != after[0].shape[1:]:
         return False
     own = within(group[at].path, sites.block_level)
-    return any(MATRICES & set(site.link) for site in (*own, after[0]))
+    first = sites.streams[after[0].stream]
+    begins = after[0].depth == 0 and after[0].stream != before[-1].stream
+    passed = any(MATRICES & set(site.link) for site in (*own, after[0]))
+    return passed or (begins and not first.embedding_fed)
 
 
 def _sources(block: Block, group: Sequence[Block], sites: SiteMap) -> tuple[str, ...]:
