@@ -163,9 +163,9 @@ class Shifted(nn.Module):
         return out
 
 
-@fault("RES202", families=(*PRE_NORM, "layerscale"), info=True, presets=("train",),
+@fault("RES202", families=("pre-norm", "layerscale"), info=True, presets=("train",),
        tweak=lambda plan, rng: replace(plan, embedding=1.0, steps=600, sites=8,
-                                       lr=min(plan.lr, 1e-3)))  # fmt: skip
+                                       lr=min(plan.lr, 3e-4)))  # fmt: skip
 def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
     stem = training.model.get_submodule("stem")
     training.model.add_module("stem", Shifted(stem, training.plan.width, rng.uniform(6, 8)))
@@ -175,7 +175,7 @@ def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
 @fault("RES203", families=("pre-norm",), info=True, presets=("train",),
        tweak=lambda plan, rng: replace(plan, embedding=1.0, lr=min(plan.lr, 1e-3)))  # fmt: skip
 def late_branches_small(training: Training, rng: random.Random) -> tuple[str, ...]:
-    factor = rng.choice((0.001, 0.003))  # small enough that no training brings them back
+    factor = rng.choice((1e-4, 3e-4))  # small enough that no training brings them back
     for place in training.places():
         assert isinstance(place.branch, Branch)
         place.branch.factor = factor

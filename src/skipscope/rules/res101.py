@@ -66,9 +66,9 @@ def branch_dominance(
           carried over by the law 1/sqrt(k+1), k being the position in the stage. The largest site
           is judged first; the others are then compared with siblings on their own side of it only,
           because everything after it looks weak. A site that is as those before it, where there
-          are enough of them, is not meant: there one half differs from the other. Branches that started near 0 wake up at very
-          different speeds: where most r of the stream were below .001 in its first capture, r must
-          be above `woken`.
+          are enough of them, is not meant: there one half differs from the other. Branches that
+          started near 0 wake up at very different speeds: where most r of the stream were below
+          .001 in its first capture, r must be above `woken`.
         * a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site
           is above `level` (error above `level_error`) and r does not decay with depth (slope of ln
           r over ln(k+1) above `slope`). In stages of `deep` sites or more the median after warm-up
