@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.faults.__main__ import jobs, main
-from benchmarks.faults.draw import characters, draw, found, picture, thinned
+from benchmarks.faults.draw import characters, draw, found, picture, row_of, thinned
 from benchmarks.faults.drawings import DRAWINGS, Drawing
 from benchmarks.faults.faults import FAULTS
 from benchmarks.faults.run import HEALTHY, run, touches
@@ -129,6 +129,13 @@ def test_an_example_is_a_drawing_of_its_rule(code: str) -> None:
     assert rows[-1] == f"found    {found(code)}"
     assert f"`python -m benchmarks.faults.draw {code} --seed" in said
     assert DRAWINGS[code].fault in ["", *(fault.name for fault in FAULTS.get(code, ()))]
+
+
+def test_a_broken_capture_is_the_first_one() -> None:
+    numbers = np.array([[1.0, 2.0], [1.0, np.inf], [np.nan, np.nan]])
+    assert [row_of(numbers, which) for which in ("first", "broken", "last")] == [0, 1, 2]
+    with pytest.raises(ValueError, match="every number is finite"):
+        row_of(numbers[:1], "broken")
 
 
 def test_a_drawing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def characters(values: Sequence[float] | Floats, ends: tuple[float, float], log:
     >>> characters([0, 1, 7, math.nan], (0, 7), log=False)
     '▁▂█·'
     >>> characters([1, 1e-7, 1e-4, 0], (1e-7, 1), log=True)
-    '█▁▅▁'
+    '█▁▄▁'
     """
     return "".join(_character(value, *ends, log) for value in values)
 
@@ -139,14 +139,14 @@ def runs(code: str, seed: int) -> tuple[dict[str, Outcome], tuple[str, ...]]:
     return outcomes, places
 
 
-def values(drawing: Drawing, history: History, places: tuple[str, ...]) -> Floats:
-    """What is drawn of a run: along its sites, or along its steps."""
+def values(drawing: Drawing, history: History, places: tuple[str, ...], row: int) -> Floats:
+    """What is drawn of a run: along its sites at one capture, or along its steps."""
     table = history.table(drawing.measure)
     numbers: Floats = table.values
     if drawing.over:
         numbers = drawing.times * numbers / history.table(drawing.over).values
     if drawing.along == BY_SITE:
-        shown: Floats = numbers[_row(numbers, drawing.row)]
+        shown: Floats = numbers[row]
         return shown
     if drawing.column == "place":
         return numbers[:, _column(history, table, places[0])]
@@ -155,10 +155,17 @@ def values(drawing: Drawing, history: History, places: tuple[str, ...]) -> Float
     return np.asarray(np.nanmedian(numbers, axis=1)) if numbers.shape[1] > 1 else numbers[:, 0]
 
 
-def _row(numbers: Floats, which: str) -> int:
+def row_of(numbers: Floats, which: str) -> int:
+    """Which capture of the sick run is drawn, of both runs.
+
+    Raises:
+        ValueError: none is broken.
+    """
     if which == "broken":
         broken = ~np.isfinite(numbers).all(axis=1)
-        return int(broken.argmax()) if broken.any() else len(numbers) - 1
+        if not broken.any():
+            raise ValueError("every number is finite: another seed, or more steps")
+        return int(broken.argmax())
     return 0 if which == "first" else len(numbers) - 1
 
 
@@ -174,12 +181,12 @@ def draw(code: str, seed: int) -> str:
     drawing = DRAWINGS[code]
     outcomes, places = runs(code, seed)
     histories = {name: outcome.monitor.history for name, outcome in outcomes.items()}
-    rows = {name: values(drawing, history, places) for name, history in histories.items()}
+    row = row_of(histories["sick"].table(drawing.measure).values, drawing.row)
+    rows = {name: values(drawing, history, places, row) for name, history in histories.items()}
     stages: dict[str, float] = {}
     if drawing.stage:
         for name, history in histories.items():
-            numbers = history.table(drawing.stage).values
-            stages[name] = float(numbers[_row(numbers, drawing.row)][0])
+            stages[name] = float(history.table(drawing.stage).values[row, 0])
     for name, outcome in outcomes.items():
         codes = sorted({finding.code for finding in outcome.diagnosis.findings})
         print(f"{name}: planted at {listed(places)}; found {codes}", file=sys.stderr)

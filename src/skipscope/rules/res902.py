@@ -54,9 +54,9 @@ def non_finite(
         without (`python -m benchmarks.faults.draw RES902 --seed 4`).
 
                      largest |y| by site         first  largest     last
-            sick     ▂▂▃▃▂▂▃▃▃▃▃▄▅▅▆·········     4.61     7.20      NaN
-            healthy  ▁▁▁▁▂▂▂▂▂▃▄▄▅▅▆▆▆▇▇▇▇███     4.06     9.77     9.50
-            scale    3.91 to 9.77, logarithmic
+            sick     ▂▂▃▂▁▁▃▃▂▃▃▃▄▅▅·········     4.61     7.20      NaN
+            healthy  ▂▂▃▂▁▁▃▃▂▃▃▃▄▅▅▆▆▆▇▇▇███     4.61     9.81     9.63
+            scale    4.29 to 9.81, logarithmic
             found    the first number that is not finite (a point)
 
     Why it matters:

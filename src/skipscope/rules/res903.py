@@ -34,8 +34,8 @@ def monitor_overhead(
 
     Example:
         The monitor's own share of the time over 288 steps of an un-normalised MLP of
-        8 blocks, so small that every capture shows, with a capture in every step and
-        by the default schedule; a character is the mean of 8 steps
+        8 blocks of width 128, with a capture in every step and by the default
+        schedule; a character is the mean of 8 steps
         (`python -m benchmarks.faults.draw RES903 --seed 1`).
 
                      share of time by step                   first  largest     last
