@@ -82,6 +82,7 @@ class Training:
     model: nn.Module
     seed: int
     loss: Loss = cross_entropy
+    every_n_steps: int = 50  #: between the monitor's captures, for the default preset
     left_out: set[str] = field(default_factory=set)  #: trainable, and in no optimizer group
     kept_in: set[str] = field(default_factory=set)  #: frozen, and in the optimizer all the same
     before_backward: Callable[[int, Tensor], Tensor] | None = None  #: step, loss -> loss
@@ -140,7 +141,13 @@ def train(training: Training, steps: int | None = None) -> Outcome:
     plan = training.plan
     optimizer = training.optimizer()
     monitor = Monitor(
-        training.model, optimizer, preset=plan.preset, on_error="raise", report=[], select=[]
+        training.model,
+        optimizer,
+        every_n_steps=training.every_n_steps,
+        preset=plan.preset,
+        on_error="raise",
+        report=[],
+        select=[],
     )
     last = (steps or plan.steps) - 1
     looks = {last * quarter // 4 for quarter in (1, 2, 3)}

@@ -257,7 +257,10 @@ def _write(text: str) -> None:
 
 
 def _explain(arguments: argparse.Namespace) -> tuple[str, int]:
-    return _find_rule(arguments.code).explain(), 0
+    from skipscope.rule.docs import plain
+
+    text = _find_rule(arguments.code).explain()
+    return text if _shows(text) else plain(text), 0
 
 
 def _find_rule(wanted: str) -> Rule:

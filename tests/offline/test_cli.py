@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -268,6 +269,23 @@ def test_explain_by_code_and_name(capsys: pytest.CaptureFixture[str]) -> None:
         assert heading in by_code[1]
 
 
+@pytest.mark.parametrize("code", RULES)
+def test_the_example_is_printed_as_it_is_drawn(
+    code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sick and healthy, each line of the docstring as it stands there, at most 78 columns wide."""
+    source = inspect.getsource(inspect.getmodule(RULES[code].function) or RULES[code].function)
+    _, _, rest = source.partition("\n    Example:\n")
+    rest = rest.partition("\n    Why it matters:")[0].rstrip()
+    written = [line[8:] for line in rest.splitlines()]
+    drawn = [line for line in written if line.startswith("    ")]
+    assert {"sick", "healthy"} <= {line.split()[0] for line in drawn}
+    assert max(map(len, written)) <= 78
+    printed = run(capsys, "explain", code)[1].splitlines()
+    at = printed.index("Example")
+    assert printed[at + 1 : at + 1 + len(written)] == written
+
+
 def test_an_unknown_rule_names_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "explain", "RES1001")
     assert code == 2
@@ -300,6 +318,16 @@ def test_a_stream_without_unicode_gets_ascii(version: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert b"####" in done.stdout
+
+
+def test_an_example_keeps_its_columns_in_ascii() -> None:
+    done, shown = (process("explain", "RES101", PYTHONIOENCODING=e) for e in ("ascii", "utf-8"))
+    assert done.returncode == 0, done.stderr
+    plain, drawn = (out.decode().splitlines() for out in (done.stdout, shown.stdout))
+    assert b"?" not in done.stdout
+    assert [len(line) for line in plain] == [len(line) for line in drawn]
+    [sick] = [line for line in plain if line.strip().startswith("sick")]
+    assert set(sick.split()[1]) <= set("_.:-=+*#")
 
 
 def test_neither_torch_nor_lightning_is_loaded(version: Path) -> None:

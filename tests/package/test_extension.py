@@ -29,6 +29,12 @@ def test_rule(half_ratio: Table, *, limit: float = 0.1) -> Iterator[Hit]:
     What it sees:
         * half of r.
 
+    Example:
+        Made up.
+
+            sick     █
+            healthy  ▁
+
     Why it matters:
         * It shows that a rule is one file and one line.
 

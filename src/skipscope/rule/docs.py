@@ -8,12 +8,16 @@ import re
 #: The headings of a rule's docstring, in this order; `Thresholds` names every keyword.
 HEADINGS: tuple[str, ...] = (
     "What it sees",
+    "Example",
     "Why it matters",
     "What to try",
     "When it is wrong",
     "Thresholds",
     "Source",
 )
+
+#: What stands in for the characters of an example, one for one, where they cannot be shown.
+PLAIN = str.maketrans("▁▂▃▄▅▆▇█·─│┌┐└┘├┤┬┴┼", "_.:-=+*# -|+++++++++")
 
 
 def title(docstring: str) -> str:
@@ -42,6 +46,15 @@ def sections(docstring: str) -> dict[str, str]:
     if absent:
         raise ValueError(f"docstring {title(docstring)!r} lacks the heading(s) {', '.join(absent)}")
     return {heading: inspect.cleandoc("\n" + "\n".join(found[heading])) for heading in HEADINGS}
+
+
+def plain(text: str) -> str:
+    """The text of an example in ASCII, with every column where it was.
+
+    >>> plain("sick ▁▃█·")
+    'sick _:# '
+    """
+    return text.translate(PLAIN)
 
 
 def bullets(text: str) -> tuple[str, ...]:

@@ -81,6 +81,18 @@ def dead_branch(
         The cause is named where the records show it: a parameter in no optimizer group, a
         group with learning rate 0, gradients that are exactly 0, frozen parameters (information).
         If only one arm could look and found nothing, the rule has passed.
+
+    Example:
+        r of one attention branch over the first 36 steps of a ReZero transformer of
+        12 blocks, its gate in no optimizer group and in one
+        (`python -m benchmarks.faults.draw RES103 --seed 1`).
+
+                     r by step                               first  largest     last
+            sick     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁        0        0        0
+            healthy  ▁▁▁▁▁▁▁▂▂▂▂▂▂▂▂▂▂▂▃▃▃▃▄▄▄▄▄▅▅▅▆▆▇▇██        0   0.0200   0.0195
+            scale    0 to 0.0200, linear
+            found    r is 0 to the end, over 10 optimizer steps or more
+
     Why it matters:
         A block whose branch is 0 costs time and memory and computes the identity. Branches that
         start at 0 on purpose (zero-initialised last layer, ReZero, adaLN-zero) wake up within one

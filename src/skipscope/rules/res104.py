@@ -73,6 +73,18 @@ def parameter_not_optimised(
         an information; so are parameters without gradient that lie outside of every block, whose
         module is never called, or whose block no backward reaches. A part that has siblings at
         work in its own block, like an expert without tokens, is an information after `idle` steps.
+
+    Example:
+        The update of one attention matrix of a pre-norm transformer of 12 blocks (24
+        sites) over 36 steps, the matrix in no optimizer group (a point: no update was
+        seen) and in one (`python -m benchmarks.faults.draw RES104 --seed 1`).
+
+                     update by step                          first  largest     last
+            sick     ····································     none     none     none
+            healthy  █▇▆▅▅▅▄▄▄▄▄▃▃▃▃▃▃▃▃▃▃▃▃▃▃▂▃▃▃▃▃▃▃▃▂▃   0.0452   0.0452   0.0101
+            scale    0 to 0.0452, linear
+            found    gradients in 10 steps, and no update in any
+
     Why it matters:
         The loss falls all the same, because the rest of the net learns, and nothing else tells:
         eight gates of a ReZero net that fell between two parameter groups stayed at 0 for good

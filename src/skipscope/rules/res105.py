@@ -45,6 +45,18 @@ def late_identity(
         * a depth-scaled initialisation that did not reach the branches' last matrices: all other
           matrices of the branches start at one standard deviation s, whatever their number of
           inputs, and so do last ones, while s/sqrt(L) is usual. An information.
+
+    Example:
+        r at step 0 along an un-normalised MLP of 24 blocks, its first half without
+        the factor 1/sqrt(24) of its branches (2 to 3 instead), and with it everywhere
+        (`python -m benchmarks.faults.draw RES105 --seed 1`).
+
+                     r by site                   first  largest     last        B
+            sick     █▆▅▇▅█▆▆▆█▅▆▂▁▁▁▁▁▂▁▂▁▂▁     4.10     4.10    0.149     26.0
+            healthy  ▁▁▁▂▂▁▁▂▂▂▁▂▁▁▂▁▁▁▂▁▂▁▂▁    0.284    0.382    0.244     1.71
+            scale    0 to 4.10, linear
+            found    B above 2 ln L + 2 = 8.36, at step 0
+
     Why it matters:
         B is the logarithm of how much the branches multiply the variance of the stream. Under
         normalised branches it is ln(1 + L/a), with branches times 1/sqrt(L) or zero-initialised

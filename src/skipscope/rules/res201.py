@@ -71,6 +71,18 @@ def activation_growth(
 
         On sparse captures the in-time arm does not look, and the later arm waits for its
         captures. If one arm could look and found nothing, the rule has passed.
+
+    Example:
+        The stream at step 0 along an un-normalised MLP of 24 blocks, its branches
+        without their factor of 1/sqrt(24) (1.02 instead), and with it
+        (`python -m benchmarks.faults.draw RES201 --seed 1`).
+
+                     RMS by site                 first  largest     last       H'
+            sick     ▁▂▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇███    0.979 1.24e+05 1.24e+05      261
+            healthy  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂    0.578     1.67     1.55     1.33
+            scale    0.578 to 1.24e+05, logarithmic
+            found    H' above 2.5, at step 0
+
     Why it matters:
         Independent normalised branches add their variances: the RMS of the stream grows like the
         square root of depth and H' is at most sqrt(2); perfectly aligned constant branches give

@@ -51,6 +51,18 @@ def one_sided_branch(
         or negative by no more than `below` times its largest magnitude, and its mean is above
         `mean` times its RMS. A ReLU of a normal variable has a mean of .56 times its RMS and a
         GELU one of .43; a branch that ends in a matrix has about 0 and is as negative as positive.
+
+    Example:
+        The mean of the branch over its RMS along a pre-norm transformer of 12 blocks
+        (24 sites) after 40 steps, with a ReLU behind each branch and without
+        (`python -m benchmarks.faults.draw RES204 --seed 3`).
+
+                     mean / RMS of branch        first  largest     last
+            sick     ▇█▇█▇▇▇▇█▇█▇▇▇██▇█▇███▇█    0.566    0.634    0.612
+            healthy  ▂▂▃▅▂▃▅▁▃▁▂▂▃▂▄▃▄▂▃▄▅▄▃▄  -0.0610    0.269    0.127
+            scale    -0.218 to 0.634, linear
+            found    no negative element, and above 0.3
+
     Why it matters:
         What such a branch writes no later branch of its kind can take back: the mean of the stream
         grows with every block and the branches can represent half of the changes only. He 2016

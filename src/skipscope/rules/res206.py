@@ -41,6 +41,18 @@ def erasing_branch(
         is between `size` and `drowned`, for `patience` captures in a row. In a stream of C channels
         the cosine must also be below -3/sqrt(C), three times the spread of random vectors, or -.9.
         Projections are left out.
+
+    Example:
+        The cosine of shortcut and branch along a pre-norm transformer of 12 blocks
+        (24 sites) after 40 steps, with one branch that takes away .84 of its input
+        and without it (`python -m benchmarks.faults.draw RES206 --seed 1`).
+
+                     cosine by site              first smallest     last
+            sick     ▅▆▆▆▆▆▆▆▆▆▅▆▁▇▆▆▆▆▆▇▇▇▅█  -0.0971   -0.990    0.429
+            healthy  ▅▅▆▆▆▆▇▆▇▇▆▇▇▇▇▇▇▇▇▇██▆█  -0.0609  -0.0609    0.502
+            scale    -0.990 to 0.502, linear
+            found    below -0.5 while r is 0.5 to 5
+
     Why it matters:
         The sum of a vector and one turned against it is smaller than the vector: with r = 1 and a
         cosine of -.9 a fifth of the stream's square is left. What earlier blocks wrote is gone,

@@ -39,6 +39,18 @@ def gradient_imbalance(
         before it stay out). Found where log10 G is beyond plus or minus `decades` for `patience`
         captures in a row, an error beyond `decades_error`. Named are the blocks of the first
         quarter; the message counts all sums with `named` times less (or more) than the last.
+
+    Example:
+        The gradient at each sum along a pre-norm transformer of 12 blocks (24 sites)
+        after 40 steps, with the gradient times 1e-5 at the entry of one block and as
+        it is (`python -m benchmarks.faults.draw RES301 --seed 1`).
+
+                     gradient by site            first smallest     last        G
+            sick     ▁▁▁▁▁▁██████████████████ 1.61e-07 1.41e-07   0.0113 1.43e-05
+            healthy  ████████████████████████   0.0167   0.0115   0.0115     1.45
+            scale    1.41e-07 to 0.0167, logarithmic
+            found    log10 G beyond +-2.5 for 3 captures
+
     Why it matters:
         dy/dx = I + J keeps a path open and promises no size: products of I + J amplify, shrink or
         cancel, and whatever stands on the main path (a norm, a projection) changes the direct path

@@ -42,6 +42,18 @@ def gradient_spike(
         most, earlier spikes left out, and `factor` times their median. Three such steps in a row
         are no spikes but a new level, from which the comparison starts again. One is an
         information; `several` within the last `within` steps are a warning.
+
+    Example:
+        The norm of the gradient over 108 steps of an un-normalised MLP of 8 blocks,
+        with the loss times 300 in four of them and as it is; a character is the
+        largest of 3 steps (`python -m benchmarks.faults.draw RES303 --seed 4`).
+
+                     gradient by step                        first  largest     last
+            sick     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▁█▁▁▁▇▁▁▁█▂▁▁▁▁▁█▁▁▁     3.43      999     2.83
+            healthy  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▁▁▁▁▁▁▁▁▁▁▂▁▁▁▁▁▁▁▁▁     3.43     3.60     2.83
+            scale    2.30 to 999, logarithmic
+            found    3 steps more than 6 sigmas above those before them
+
     Why it matters:
         A spike moves the weights by a step that no later step takes back, and spikes that come
         more often announce a divergence. Its step number tells where to look: at the batch of that

@@ -37,6 +37,15 @@ def detached_shortcut(
           `patience` captures in a row. Intact shortcuts have a about 1 whatever the branch adds.
 
         All such sites make one finding.
+
+    Example:
+        One addition whose shortcut is cut off from the gradient, and an intact one.
+
+            sick     x ──┬── detach ──(+)── y    forward: x + F(x)
+                         └──── F ──────┘         backward: through F alone
+            healthy  x ──┬────────────(+)── y    forward: x + F(x)
+                         └──── F ──────┘         backward: through x and through F
+
     Why it matters:
         The forward pass is that of a residual net, so outputs, r and growth look right, and the
         backward pass is that of a plain one: dy/dx = J_F without I. At initialisation J_F is a few

@@ -65,6 +65,18 @@ def update_too_hot(
 
         The first of these that holds is the finding. If none does, single matrices with u above
         `hot` for `alone` recorded steps in a row are an information.
+
+    Example:
+        The median u over all matrices in the first 36 steps of a pre-norm transformer
+        of 12 blocks (24 sites), with AdamW at a learning rate of .1 and of .001
+        (`python -m benchmarks.faults.draw RES401 --seed 1`).
+
+                     median u by step                        first  largest     last
+            sick     █▇▇▆▆▆▅▅▅▅▄▄▄▄▄▄▄▃▃▃▃▃▃▃▃▃▃▃▃▃▄▄▃▃▃▃    0.983    0.983   0.0125
+            healthy  ▃▃▃▂▂▂▂▂▂▂▂▂▂▂▂▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  0.00983  0.00983  0.00200
+            scale    0.00175 to 0.983, logarithmic
+            found    above 0.2 for 3 steps
+
     Why it matters:
         A step of a fifth of the weight turns it to another place within five steps; what the net
         learns is then the noise of the last batches. Behind a norm the scale of a weight does not

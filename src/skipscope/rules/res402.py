@@ -54,6 +54,18 @@ def update_too_cold(
           information, which RES301 explains where gradients are out of balance
 
         A run that was warmer once, at a larger learning rate or before it converged, is silent.
+
+    Example:
+        The median u over all matrices in the first 36 steps of a pre-norm transformer
+        of 12 blocks (24 sites), with AdamW at a learning rate of 1e-8 and of .001
+        (`python -m benchmarks.faults.draw RES402 --seed 1`).
+
+                     median u by step                        first smallest     last
+            sick     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 1.03e-07 6.68e-08 6.83e-08
+            healthy  █████████▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  0.00983  0.00175  0.00200
+            scale    6.68e-08 to 0.00983, logarithmic
+            found    below 1e-06 for 100 steps (20 with the debug preset)
+
     Why it matters:
         Nothing else shows it: in a run with a learning rate of 1e-6 the branch ratio, the growth
         and the gradient ratio were perfect and u was 3e-7. At that rate a weight needs millions of

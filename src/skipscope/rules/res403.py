@@ -39,6 +39,19 @@ def lost_updates(
         the optimizer moves): the share of elements that a step changed at all. Found where its
         median over these matrices is below `changed` for `patience` recorded steps in a row, after
         warm-up, at a learning rate above 0; matrices whose gradient is 0 are left out.
+
+    Example:
+        The share of elements that a step changed, median over all matrices, in the
+        first 36 steps of a pre-norm transformer of 12 blocks (24 sites) at a learning
+        rate of 3e-5, with its weights in bfloat16 and in float32
+        (`python -m benchmarks.faults.draw RES403 --seed 1`).
+
+                     share that moved                        first smallest     last
+            sick     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁   0.0444   0.0310   0.0312
+            healthy  ████████████████████████████████████     1.00     1.00     1.00
+            scale    0 to 1.00, linear
+            found    below 0.5 for 3 steps
+
     Why it matters:
         bfloat16 keeps 8 bits of a number: a relative update under 2^-9 is always rounded away, and
         up to 2^-8 it depends on the number. At u of .001, which is usual, most elements do not

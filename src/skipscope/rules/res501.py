@@ -52,6 +52,16 @@ def needless_projection(
         * Blocks of one stream whose shortcut holds a convolution or linear map, or a constant that
           differs from 1 by more than `near`, although the stream has the same shape before and
           after: from `info` such blocks on an information, from `warning` on a warning.
+
+    Example:
+        Two of many blocks: with a matrix W on each shortcut (a constant such as .1 in
+        its place is alike), and with the identity.
+
+            sick     x ──┬── W ──(+)──┬── W ──(+)── y    what x holds has passed
+                         └── F ───┘   └── F ───┘         every W on its way to y
+            healthy  x ──┬───────(+)──┬───────(+)── y    what x holds is in y
+                         └── F ───┘   └── F ───┘         as it was
+
     Why it matters:
         The identity is what lets the signal and its gradient pass any number of blocks unchanged;
         whatever stands on it is multiplied with itself once per block. ResNet-110 on CIFAR-10,

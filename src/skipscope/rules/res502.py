@@ -24,6 +24,17 @@ def broadcast_addition(
     What it sees:
         Residual additions whose operands have different shapes. One finding for each line of code;
         inside the branch of another site it is an information.
+
+    Example:
+        One addition in a net whose stream has B samples of T tokens of width D.
+
+            sick     x (B, T, D) ──┬─────────────────────────(+)── y (B, T, D)
+                                   └── F ── mean (B, 1, D) ───┘
+                                       one row is added to all T tokens
+            healthy  x (B, T, D) ──┬─────────────────────────(+)── y (B, T, D)
+                                   └── F (B, T, D) ───────────┘
+                                       each token has a row of its own
+
     Why it matters:
         (B, 1, D) + (B, T, D) is legal and silent: every token gets the same update, or every head
         the same shortcut, and the branch has T times fewer degrees of freedom than it seems. Tools

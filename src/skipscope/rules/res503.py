@@ -81,6 +81,19 @@ def missing_shortcut(
           more.
 
         All of it waits for `patience` captures: control flow may leave an addition out by chance.
+
+    Example:
+        Three blocks: the second lacks its addition, or adds its input twice, or is
+        like the others.
+
+            sick     ──┬─────(+)────── F ──────┬─────(+)──    F(x) instead of x + F(x)
+                       └─ F ──┘                └─ F ──┘
+            sick     ──┬─────(+)──┬──┬─────(+)─(+)──┬─────(+)──    2x + F(x)
+                       └─ F ──┘   │  └─ F ──┘   │   └─ F ──┘
+                                  └─────────────┘
+            healthy  ──┬─────(+)──┬─────(+)──┬─────(+)──    x + F(x) three times
+                       └─ F ──┘   └─ F ──┘   └─ F ──┘
+
     Why it matters:
         A block without its shortcut throws the stream away and replaces it by one branch; what
         earlier blocks computed, and the gradient on its way to them, passes through that branch

@@ -28,6 +28,16 @@ def norm_on_main_path(
         the places or more (post-norm), and streams of `activations` sites or more where an
         activation does (post-activation). Places where the stream is projected or resampled do not
         count. An information, never more.
+
+    Example:
+        Two blocks: with their norms on the stream (post-norm), and in the branches
+        (pre-norm).
+
+            sick     x ──┬───────(+)── norm ──┬───────(+)── norm ── y
+                         └── F ───┘           └── F ───┘
+            healthy  x ──┬───────────────(+)──┬───────────────(+)── y
+                         └── norm ── F ───┘   └── norm ── F ───┘
+
     Why it matters:
         What stands on the main path acts on every signal and every gradient that passes, once per
         block: a post-norm transformer needs its warm-up for that reason, and 24 intact shortcuts

@@ -19,6 +19,16 @@ def shared_block(sites: SiteMap, captures: npt.NDArray[np.int64]) -> Iterator[Hi
     What it sees:
         Additions of one stream, of one module and one line, whose branches use the same parameters.
         An information, never more.
+
+    Example:
+        Three additions along the depth: of one block called three times, and of three
+        blocks.
+
+            sick     x ──┬────────(+)──┬────────(+)──┬────────(+)── y
+                         └── F1 ───┘   └── F1 ───┘   └── F1 ───┘    one set of weights
+            healthy  x ──┬────────(+)──┬────────(+)──┬────────(+)── y
+                         └── F1 ───┘   └── F2 ───┘   └── F3 ───┘    three sets
+
     Why it matters:
         `[Block()] * 12` makes twelve references to one block: the net has a twelfth of the
         parameters that its code seems to give it, their gradients are sums over all calls, and a

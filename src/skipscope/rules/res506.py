@@ -42,6 +42,15 @@ def dropped_shortcut(
         value by more than `tolerance`. The second condition tells a shortcut that was dropped from
         a stream that is zero for that sample already. At an identity the usual value is 1; at a
         scaled shortcut the ratio must move from capture to capture by more than `tolerance`.
+
+    Example:
+        One addition with stochastic depth: on its shortcut, and on its branch.
+
+            sick     x ──┬────── drop ──(+)── y    a dropped sample keeps F(x) and
+                         └── F ──────────┘         loses x
+            healthy  x ──┬──────────────(+)── y    a dropped sample keeps x
+                         └── F ── drop ──┘
+
     Why it matters:
         Stochastic depth drops the branch and keeps the shortcut: a dropped block is the identity.
         With the two operands mixed up, the sample loses everything that all earlier blocks made of

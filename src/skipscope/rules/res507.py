@@ -32,6 +32,18 @@ def altered_shortcut(
           or resampling that would ask for one, while the branch reads x itself.
 
         One finding for each line of code and kind.
+
+    Example:
+        One addition: its input rewritten by an in-place ReLU that was meant for the
+        branch, its shortcut normalised on the way, and an intact one.
+
+            sick     x ── relu_ ──┬────────(+)── y    y = relu(x) + F(relu(x))
+                                  └── F ────┘
+            sick     x ──┬── norm ─────────(+)── y    y = norm(x) + F(x)
+                         └── F ─────────────┘
+            healthy  x ──┬─────────────────(+)── y    y = x + F(relu(x))
+                         └── relu ── F ─────┘
+
     Why it matters:
         An in-place ReLU as first layer of a branch turns `x + F(x)` into `relu(x) + F(relu(x))`
         without an error: the negative half of the signal is gone, and the gradient through the

@@ -49,6 +49,18 @@ def nothing_found(
         * A region without graph (under no_grad, in a compiled or reentrant-checkpointed part), and
           additions inside fused or stacked operations (information): their sites, if any, are not
           measured. Regions whose parameters are all frozen are passed over.
+
+    Example:
+        One addition inside a region without graph, which a monitor cannot see, and
+        one that it can.
+
+            sick     ┌── no_grad ───────────┐
+                     │ x ──┬───────(+)── y  │    no graph leads from y to x:
+                     │     └── F ───┘       │    not found, not measured
+                     └──────────────────────┘
+            healthy    x ──┬───────(+)── y       y leads back to x on two ways:
+                           └── F ───┘            found
+
     Why it matters:
         Silence about what was not measured is not health: hooks that never fire on compiled
         modules, or blocks that run without a graph, otherwise look like a network without a fault.

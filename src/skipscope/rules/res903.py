@@ -31,6 +31,19 @@ def monitor_overhead(
         larger of two measurements counts: its own clock, and the median captured step against the
         median other step, which also holds what captures cost inside forward and backward. An
         information, never more.
+
+    Example:
+        The monitor's own share of the time over 288 steps of an un-normalised MLP of
+        8 blocks of width 128, with a capture in every step and by the default
+        schedule; a character is the mean of 8 steps
+        (`python -m benchmarks.faults.draw RES903 --seed 1`).
+
+                     share of time by step                   first  largest     last
+            sick     ▇▇▇▇▇█▆▆▇▆▆▇▇▆▇▇▆▆▇▇▇▆▇▇▇▇▇▆▇█▆▆▇▆▇▇    0.145    0.174    0.153
+            healthy  ▇▆▆█▇▅▂▁▁▁▁▁▂▁▁▁▁▁▂▁▁▁▁▁▁▂▁▁▁▁▁▁▁▁▁▁    0.161    0.167        0
+            scale    0 to 0.174, linear
+            found    above 0.05, without the first 50 steps
+
     Why it matters:
         A monitor that slows training changes what it watches: data loaders and schedules by time
         behave differently, and it will be switched off. It should say what it costs.
