@@ -79,9 +79,7 @@ def train(
 class _Step:
     """One optimizer step of a program."""
 
-    def __init__(
-        self, net: Net, optimizer: torch.optim.Optimizer, taps: Taps, number: int
-    ) -> None:
+    def __init__(self, net: Net, optimizer: torch.optim.Optimizer, taps: Taps, number: int) -> None:
         self.net, self.optimizer, self.taps = net, optimizer, taps
         self.program = net.program
         self.size = self.program.sizes[number]

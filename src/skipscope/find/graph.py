@@ -76,6 +76,16 @@ def version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape; -1 for an axis of no one length, as nested tensors have."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    if tensor.layout == torch.strided:  # this kind has no sizes to ask for
+        return (tensor.size(0), *[-1] * (tensor.dim() - 1))
+    sizes: Iterable[Any] = tensor.shape  # of a jagged axis a symbol
+    return tuple(size if isinstance(size, int) else -1 for size in sizes)
+
+
 def _lacks_data(op: Op, missing: list[bool]) -> bool:
     """Whether an operation's data may be among its operands without edge.
 

@@ -27,6 +27,7 @@ _REASONS = {
     "fused": "the branch is formed inside the addition's kernel",
     "stack-sum": "stacked and summed: the branch is not an operand",
     "no graph": "it ran under no_grad (a reentrant checkpoint, a teacher): no graph to follow",
+    "transform": "it ran inside a transform of torch.func (vmap, grad): no numbers of one tensor",
     "not watched": "named in sites=, but input and output are no tensors of one shape",
     "unrelated": "shapes differ and neither operand descends from the other",
 }
@@ -238,7 +239,7 @@ def _unseen(unseen: Mapping[tuple[str, str, str], int], sites: list[Site]) -> tu
     measured = {(site.module, site.source) for site in sites}
     grouped: dict[tuple[str, str], tuple[str, int]] = {}
     for (what, where, source), count in unseen.items():
-        if what == "no graph" and (where, source) in measured:
+        if what in ("no graph", "transform") and (where, source) in measured:
             continue
         first, total = grouped.get((what, source), (where, 0))
         grouped[what, source] = (first, total + count)
