@@ -81,6 +81,7 @@ _GLOBAL_HOOKS = (
     None,
     0,
 )
+_MODES = {torch._C._set_grad_enabled}
 _BACKWARD = {Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
 
@@ -139,6 +140,8 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _MODES:  # at once: a Ctrl-C in our code here would leave the mode as it is
+            return func(*args, **kwargs)
         if not torch.is_grad_enabled() and self._visitor.is_idle():
             return func(*args, **kwargs)
         attempt = self._visitor.attempt

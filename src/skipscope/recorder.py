@@ -59,7 +59,11 @@ class Recorder:
                 self._writer = HistoryWriter(directory, run.run_id, resume=resume_at)
             except OSError as error:
                 self._stop_writing(error)
-        self.tell("set_run", run)
+        try:
+            self.tell("set_run", run)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def writes(self) -> bool:

@@ -45,9 +45,10 @@ def describe_run(
 
 def resume_step(options: Options, state: Mapping[str, Any]) -> int | None:
     """The step to go on from, where the old run's file lies in our directory."""
-    if not state or options.dirpath is None:
+    run_id = state.get("run_id")
+    if not run_id or options.dirpath is None:
         return None
-    file = Path(options.dirpath) / f"history-{state['run_id']}.skip"
+    file = Path(options.dirpath) / f"history-{run_id}.skip"
     return int(state["step"]) if file.exists() else None
 
 

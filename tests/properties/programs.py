@@ -99,7 +99,7 @@ class Branch(nn.Module):
         for number, expert in enumerate((self.up, self.down)):
             chosen = (which == number).nonzero().squeeze(-1)
             part = torch.tanh(expert(flat[chosen])) * weight[chosen, None]
-            out.index_add_(0, chosen, part)
+            out.index_add_(0, chosen, part.to(out.dtype))
         return out.view_as(x)
 
 
@@ -215,7 +215,7 @@ class Block(nn.Module):
 
     def fused(self, x: Tensor, c: Tensor, taps: Taps, path: str, nested: bool) -> Tensor:
         first = torch.arange(min(1, x.shape[0]))
-        return x.index_add(0, first, torch.tanh(self.side(x[first])))
+        return x.index_add(0, first, torch.tanh(self.side(x[first])).to(x.dtype))
 
     def plain(self, x: Tensor, c: Tensor, taps: Taps, path: str, nested: bool) -> Tensor:
         return self.branch(x)

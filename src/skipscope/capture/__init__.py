@@ -100,17 +100,15 @@ class Capture(Passing):
         self._attached.enter_context(Additions(Guarded(self, self._guard)))
 
     def close(self) -> None:
-        """Takes everything off; safe to call twice."""
-        self._attached.close()
-        for slot in self._all_slots:
-            slot.remove()
-        for memory in (self._all_slots, self._slots, self._read):
-            memory.clear()
+        """Takes everything off, whatever happens on the way; safe to call twice."""
+        with ExitStack() as stack:  # what comes first here is done last
+            for memory in (self._all_slots, self._slots, self._read):
+                stack.callback(memory.clear)
+            stack.callback(self._discovery.close)
+            for slot in self._all_slots:
+                stack.callback(slot.remove)
+            stack.push(self._attached)
         self.loss = self.scale = None
-        try:
-            self._discovery.close()
-        except Exception as error:
-            self._guard.fail(error, "the end of a capture")
 
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
