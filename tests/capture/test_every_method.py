@@ -18,6 +18,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from skipscope import judge as judge_module
+from skipscope import monitor as monitor_module
+from skipscope import pictures as pictures_module
+from skipscope import publish as publish_module
+from skipscope import recorder as recorder_module
 from skipscope.additions import Additions
 from skipscope.capture import Capture
 from skipscope.capture.slots import Slot
@@ -32,7 +37,6 @@ from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.recorder import Recorder
-from skipscope.reports import REPORTS
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
@@ -98,14 +102,26 @@ def methods() -> Iterator[tuple[type, str]]:
                 yield owner, name
 
 
-PLACES = list(methods())
-IDS = [f"{owner.__name__}.{name}" for owner, name in PLACES]
+#: Functions through which what was recorded goes out.
+FUNCTIONS = [
+    (judge_module, "diagnose"),
+    (judge_module, "announce"),
+    (judge_module, "publish"),
+    (judge_module, "summary"),
+    (publish_module, "console_report"),
+    (publish_module, "_write"),
+    (pictures_module, "heat_map"),
+    (recorder_module, "parameter_table"),
+    (monitor_module, "describe_run"),
+]
+PLACES: list[tuple[Any, str]] = [*methods(), *FUNCTIONS]
+IDS = [f"{owner.__name__.rpartition('.')[2]}.{name}" for owner, name in PLACES]
 
 
 class Failing:
     """A method that raises whenever it is called, and remembers that it was."""
 
-    def __init__(self, owner: type, name: str, error: BaseException) -> None:
+    def __init__(self, owner: Any, name: str, error: BaseException) -> None:
         self.owner, self.name, self.error = owner, name, error
         self.called = 0
 
@@ -156,19 +172,25 @@ class Net(nn.Module):
 
 
 class Board:
-    """A logger that takes scalars, pictures and text."""
+    """A logger that takes scalars and text."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        return None
-
-    def log_image(self, key: str, images: list[Any]) -> None:
         return None
 
     def log_text(self, key: str, columns: list[str], data: list[Any]) -> None:
         return None
 
 
-def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: Callable[[], Any]) -> list[float]:
+class Gallery(Board):
+    """One that takes pictures too: drawing takes more time than all the rest."""
+
+    def log_image(self, key: str, images: list[Any]) -> None:
+        return None
+
+
+def train(
+    net: nn.Module, optimizer: torch.optim.Optimizer, steps: Callable[[], Any]
+) -> list[float]:
     """Two steps of the bare training; `steps` gives what encloses each."""
     losses = []
     for number in range(2):
@@ -185,7 +207,7 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, steps: Callable[[], 
 class Watched:
     """A net, its optimizer, and all that a trainer may ask of its monitor."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, board: Board | None = None) -> None:
         torch.manual_seed(5)
         self.net = Net()
         self.plain = copy.deepcopy(self.net)
@@ -194,10 +216,9 @@ class Watched:
             self.net,
             self.optimizer,
             preset="debug",
-            loggers=[Board()],
+            loggers=[board or Board()],
             dirpath=str(folder),
             sites=["blocks.*", "Net"],
-            **options,
         )
         self.monitor.show = lambda text: None
         self.before = attached(self.net, [self.optimizer])
@@ -216,8 +237,7 @@ class Watched:
         monitor.epoch_end()
         monitor.state_dict()
         monitor.diagnose()
-        for form in REPORTS:
-            monitor.report(form)
+        monitor.report("json")
         monitor.close()
         return losses
 
@@ -232,13 +252,17 @@ class Watched:
         return changes(self.before, attached(self.net, [self.optimizer])) == {}
 
 
+def board_for(place: tuple[Any, str]) -> Board:
+    return Gallery() if place[0] is pictures_module else Board()
+
+
 @pytest.mark.parametrize(("number", "place"), list(enumerate(PLACES)), ids=IDS)
 def test_an_error_in_any_method(
-    number: int, place: tuple[type, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    number: int, place: tuple[Any, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner, name = place
     error = ERRORS[number % len(ERRORS)]("injected")
-    watched = Watched(tmp_path)
+    watched = Watched(tmp_path, board_for(place))
     with Failing(owner, name, error) as failing, caplog.at_level(logging.WARNING, "skipscope"):
         losses = watched.train()
     reached = name not in NOT_REACHED.get(owner.__name__, "").split()
@@ -258,12 +282,20 @@ def test_an_error_in_any_method(
         assert watched.nothing_left()
 
 
-@pytest.mark.parametrize("place", PLACES, ids=IDS)
-def test_an_interrupt_in_any_method_passes(place: tuple[type, str], tmp_path: Path) -> None:
+#: What PyTorch calls: an interrupt there meets autograd, a module or an optimizer half-way.
+HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Monitor)
+INTERRUPTED = [
+    pytest.param(place, id=name, marks=[] if place[0] in HOOKS else [pytest.mark.slow])
+    for place, name in zip(PLACES, IDS, strict=True)
+]
+
+
+@pytest.mark.parametrize("place", INTERRUPTED)
+def test_an_interrupt_in_any_method_passes(place: tuple[Any, str], tmp_path: Path) -> None:
     owner, name = place
     if name in NOT_REACHED.get(owner.__name__, "").split():
         return
-    watched, error = Watched(tmp_path), KeyboardInterrupt()
+    watched, error = Watched(tmp_path, board_for(place)), KeyboardInterrupt()
     with Failing(owner, name, error), pytest.raises(KeyboardInterrupt) as caught:
         watched.train()
     assert caught.value is error

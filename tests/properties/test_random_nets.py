@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def seen_right(plain: Trained, watched: Watched) -> None:
         truth = [(tap.module, tap.kind, tap.nested) for tap, _ in wanted]
         found = [(site.module, site.kind, site.nested) for site, _ in rows]
         assert found == truth, f"step {step}\n{history.sites}"
-        for (tap, numbers), (site, column) in zip(wanted, rows, strict=True):
+        for (_, numbers), (site, column) in zip(wanted, rows, strict=True):
             for name in (*RATIOS, *GRADIENTS):
                 table = history.table(name)
                 got = None if table.missing[step, column] else float(table.values[step, column])
@@ -66,3 +67,35 @@ def seen_right(plain: Trained, watched: Watched) -> None:
 @given(programs())
 def test_any_net(program: Program) -> None:
     check(program)
+
+
+def of(*pieces: Piece, **rest: Any) -> Program:
+    return Program(pieces, **rest)
+
+
+#: What the random search found once.
+FOUND_ONCE = {
+    "a weight that the model does not know of": of(
+        Piece("pre-norm"), Piece("scaled by weight", norm="none", call="list")
+    ),
+    "raw data scaled by a weight": of(Piece("scaled by weight"), stem="frozen"),
+    "two blocks that were never run together": of(
+        Piece("pre-norm", drop=True),
+        Piece("pre-norm", drop=True),
+        axes=2,
+        sizes=((3, 2), (2, 4), (2, 1)),
+        seed=9823,
+    ),
+    "blocks that layer drop shows out of order": of(
+        Piece("pre-norm"),
+        Piece("pre-norm", drop=True, frozen=True),
+        Piece("parallel inner", "in place", "hand", "alpha", "keywords", drop=True, frozen=True),
+        axes=2,
+        seed=1395,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND_ONCE)
+def test_found_once(name: str) -> None:
+    check(FOUND_ONCE[name])

@@ -33,7 +33,7 @@ from skipscope.records import (
     REASONS,
     SUMS,
 )
-from skipscope.reduce import FORWARD, dense, reducible
+from skipscope.reduce import FORWARD, dense, in_transform, reducible
 from skipscope.transfer import Transfer
 from skipscope.watch import Watch
 
@@ -129,6 +129,8 @@ class Capture(Passing):
 
     def before_backward(self, roots: list[Tensor]) -> None:
         """Remembers the loss; looks once for other readers of the sites' inputs."""
+        if in_transform():
+            return
         if len(roots) == 1 and roots[0].numel() == 1:
             self.loss = roots[0].detach().clone()
             scale = self._loss_scale()
