@@ -79,7 +79,9 @@ class Branch(nn.Module):
             return torch.tanh(self.down(x))
         if self.kind == "attention":
             q = self.up(x)
-            return self.down(F.scaled_dot_product_attention(q, q, x) if x.dim() > 2 else q * x)
+            # Of an empty batch PyTorch makes zeros, with a graph that is not that of attention.
+            attends = x.dim() > 2 and x.numel()
+            return self.down(F.scaled_dot_product_attention(q, q, x) if attends else q * x)
         if self.kind == "conv" and x.dim() > 2:
             return torch.relu(self.mix(x.transpose(1, 2)).transpose(1, 2))
         if self.kind == "experts":
@@ -280,6 +282,7 @@ class Net(nn.Module):
                 continue
             for _ in range(piece.repeat):
                 x = self.call(block, x, c, taps)
+                taps.saw(x)
         return self.head(x)
 
     def call(self, block: Block, x: Tensor, c: Tensor, taps: Taps) -> Tensor:

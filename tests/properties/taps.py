@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,14 @@ class Taps:
 
     found: list[Tap] = field(default_factory=list)
     listening: bool = True
+    seen: list[weakref.ref[Any]] = field(default_factory=list)
+
+    def saw(self, x: Tensor) -> None:
+        """Keeps an eye on a tensor of the stream and on its node in the graph."""
+        self.seen.append(weakref.ref(x))
+        if x.grad_fn is not None:
+            x.grad_fn.metadata["mark"] = mark = Mark()
+            self.seen.append(weakref.ref(mark))
 
     def add(
         self, path: str, x: Tensor, s: Tensor, f: Tensor, how: str, kind: str, nested: bool
@@ -68,6 +77,10 @@ class Taps:
             tap = Tap(path, "identity", False, s.detach().double(), f, _edge(x), _edge(y))
             self.found.append(tap)
         return y
+
+
+class Mark:
+    """Lives as long as the node that it is put on."""
 
 
 class Deaf(Taps):
