@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,8 +59,8 @@ def _guarded(hook: _Hook) -> _Hook:
     """An error in a hook of ours is told once, and turns the callback off."""
 
     @wraps(hook)
-    def safe(self: ResidualMonitor, *args: Any) -> None:
-        self.run_guarded(hook, *args)
+    def safe(self: ResidualMonitor, *args: Any, **kwargs: Any) -> None:
+        self.run_guarded(hook, *args, **kwargs)
 
     return safe  # type: ignore[return-value]
 
@@ -69,8 +69,8 @@ def _ending(hook: _Hook) -> _Hook:
     """The same for a hook that ends something, or saves: it runs after an error too."""
 
     @wraps(hook)
-    def safe(self: ResidualMonitor, *args: Any) -> Any:
-        return self.run_last(hook, *args)
+    def safe(self: ResidualMonitor, *args: Any, **kwargs: Any) -> Any:
+        return self.run_last(hook, *args, **kwargs)
 
     return safe  # type: ignore[return-value]
 
@@ -190,18 +190,19 @@ class ResidualMonitor(_CallbackBase):
             raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
         return self.monitor
 
-    def run_guarded(self, hook: Callable[..., None], *args: Any) -> None:
+    def run_guarded(self, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Runs a hook of ours; after an error nothing stays attached."""
         where = f"the callback's {hook.__name__}"
         try:
-            self._guard.call(where, hook, self, *args)
+            self._guard.call(where, partial(hook, self, *args, **kwargs))
         finally:
             if self._guard.broken and self.monitor is not None:
                 self._guard.finish(where, lambda: self._present().abandon_step())
 
-    def run_last(self, hook: Callable[..., Any], *args: Any) -> Any:
+    def run_last(self, hook: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Runs a hook of ours that ends something, after an error too."""
-        return self._guard.finish(f"the callback's {hook.__name__}", hook, self, *args)
+        where = f"the callback's {hook.__name__}"
+        return self._guard.finish(where, partial(hook, self, *args, **kwargs))
 
     # ------------------------------------------------------------------ the run
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:

@@ -39,7 +39,13 @@ def call(hook: str, error: BaseException, **options: Any) -> ResidualMonitor:
         assert getattr(callback, hook)
         return callback
     count = len(inspect.signature(method).parameters) - 1
-    method(callback, *[Broken(error) for _ in range(count)])
+    names = list(inspect.signature(method).parameters)[1:]
+    half = count // 2  # Lightning gives some by position and some by name
+    method(
+        callback,
+        *[Broken(error) for _ in range(half)],
+        **{name: Broken(error) for name in names[half:]},
+    )
     return callback
 
 
