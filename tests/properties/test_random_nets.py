@@ -86,6 +86,9 @@ FOUND_ONCE = {
         sizes=((3, 2), (2, 4), (2, 1)),
         seed=9823,
     ),
+    "a condition added before a block and after it": of(
+        Piece("condition"), Piece("pre-norm"), Piece("condition")
+    ),
     "blocks that layer drop shows out of order": of(
         Piece("pre-norm"),
         Piece("pre-norm", drop=True, frozen=True),
