@@ -86,7 +86,7 @@ NOT_REACHED = {
     "HistoryWriter": "resume",
     "Judge": "_rule_failed",
     "Recorder": "_stop_writing overdue",
-    "Relater": "_by_weight",
+    "Relater": "_by_weight _meets_others",
     "Schedule": "_extra",
 }
 ERRORS = (RuntimeError, MemoryError, AttributeError, torch.OutOfMemoryError)
