@@ -81,6 +81,7 @@ _GLOBAL_HOOKS = (
     None,
     0,
 )
+_MODES = {torch._C._set_grad_enabled}
 _BACKWARD = {Tensor.backward, torch.autograd.backward, torch.autograd.grad}
 
 
@@ -99,6 +100,10 @@ class Visitor(Protocol):
 
     def is_idle(self) -> bool:
         """Whether nothing is of interest now, as while an optimizer steps; asked under no_grad."""
+        ...
+
+    def attempt(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Does a piece of the interceptor's own work; None where an error was kept inside."""
         ...
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
@@ -135,32 +140,42 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _MODES:  # at once: a Ctrl-C in our code here would leave the mode as it is
+            return func(*args, **kwargs)
         if not torch.is_grad_enabled() and self._visitor.is_idle():
             return func(*args, **kwargs)
+        attempt = self._visitor.attempt
         if func in _BACKWARD:
-            self._visitor.before_backward(_roots(args, kwargs))
+            attempt(self._before_backward, args, kwargs)
             return func(*args, **kwargs)
         if func in _ADD or func in _SUBTRACT or func in _REVERSED:
-            addition = _parse(func, args, kwargs)
+            addition = attempt(_parse, func, args, kwargs)
             if addition is not None:
                 return self._visitor.addition(addition, lambda: func(*args, **kwargs))
-        self._notice(func, args, kwargs)
+        attempt(self._before, func, args, kwargs)
         result = func(*args, **kwargs)
+        attempt(self._after, func, args, kwargs, result)
+        return result
+
+    def _before_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._visitor.before_backward(_roots(args, kwargs))
+
+    def _after(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         # Kept until the next call only: `torch.stack([x, f]).sum(0)` sums at once.
         stacked = func in _STACK and isinstance(result, Tensor)
         self._stacked = (result, _list_of(args, kwargs)) if stacked else None
         self._visitor.call(_name_of(func), (*args, *kwargs.values()), result)
-        return result
 
-    def _notice(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if func in _FUSED:
             operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
             self._visitor.fused("fused", operands)
         elif func in _CONCATENATE:
             self._visitor.fused("concatenation", _list_of(args, kwargs))
         elif func in _FOREACH_ADD and len(args) > 1 and isinstance(args[1], (list, tuple)):
-            for pair in zip(args[0], args[1], strict=True):
-                self._visitor.fused("fused", list(pair))
+            for pair in zip(args[0], args[1]):  # noqa: B905 - what does not fit PyTorch will tell
+                if all(isinstance(operand, Tensor) for operand in pair):  # not a list of numbers
+                    self._visitor.fused("fused", list(pair))
         elif func in _REDUCE and self._stacked is not None:
             stacked, operands = self._stacked
             if (args[0] if args else kwargs.get("input")) is stacked:
@@ -229,6 +244,8 @@ def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition
     if not (_may_be_data(left) and _may_be_data(right)):
         return None
     alpha = kwargs.get("alpha", operands[2] if len(operands) > 2 else 1)
+    if not isinstance(alpha, (int, float, Tensor)):
+        return None
     factor = float(alpha)
     if func in _SUBTRACT:
         return Addition(left, right, 1.0, -factor)
@@ -247,6 +264,10 @@ class Passing:
     def is_idle(self) -> bool:
         """Never."""
         return False
+
+    def attempt(self, work: Callable[..., Any], *args: Any) -> Any:
+        """An error goes through: whoever looks once wants to know."""
+        return work(*args)
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Lets it run."""

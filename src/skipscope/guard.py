@@ -35,17 +35,19 @@ class Guard:
                 exc_info=error,
             )
 
-    def call(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Runs a piece of the monitor; None after an error, or when one happened before.
-
-        What it computes is seen by no function mode, ours or another: reading an attribute of a
-        tensor would call them too.
-        """
-        if self.broken:
-            return None
+    def finish(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs what must happen, or may be asked for, after an error too; None where it fails."""
         try:
             with torch._C.DisableTorchFunction():
                 return function(*args)
         except Exception as error:
             self.fail(error, where)
             return None
+
+    def call(self, where: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Runs a piece of the monitor; None after an error, or when one happened before.
+
+        What it computes is seen by no function mode, ours or another: reading an attribute of a
+        tensor would call them too.
+        """
+        return None if self.broken else self.finish(where, function, *args)

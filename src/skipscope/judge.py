@@ -31,6 +31,7 @@ class Judge:
         self._reported: Diagnosis | None = None
         self._failed: set[str] = set()
         self._outlet = Outlet()
+        self._defects: set[tuple[type[Exception], object]] = set()
         self.diagnose(History())
 
     def diagnose(self, history: History) -> Diagnosis:
@@ -45,9 +46,15 @@ class Judge:
         )
 
     def _rule_failed(self, rule: Rule, error: Exception) -> None:
-        """A defect of one rule costs that rule, and not the measurements."""
-        if rule.code not in self._failed:
-            self._failed.add(rule.code)
+        """A defect of one rule costs that rule, and not the measurements.
+
+        One that several rules run into, in what they all read, is told once.
+        """
+        defect = type(error), _place(error)
+        known = rule.code in self._failed or defect in self._defects
+        self._failed.add(rule.code)
+        self._defects.add(defect)
+        if not known:
             logger.error(
                 "skipscope: rule %s stopped with an error of its own and is left out; everything "
                 "else goes on. Please report this traceback at the project's issue tracker.",
@@ -90,3 +97,11 @@ class Judge:
     def summary(self, history: History) -> dict[str, float]:
         """Four numbers for checkpoints and early stopping to watch."""
         return summary(history, self.latest or Diagnosis(), self.options.name)
+
+
+def _place(error: Exception) -> tuple[str, int] | None:
+    """File and line where an error was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return (trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace is not None else None

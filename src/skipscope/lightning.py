@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,8 +60,18 @@ def _guarded(hook: _Hook) -> _Hook:
     """An error in a hook of ours is told once, and turns the callback off."""
 
     @wraps(hook)
-    def safe(self: ResidualMonitor, *args: Any) -> None:
-        self.run_guarded(hook, *args)
+    def safe(self: ResidualMonitor, *args: Any, **kwargs: Any) -> None:
+        self.run_guarded(hook, *args, **kwargs)
+
+    return safe  # type: ignore[return-value]
+
+
+def _ending(hook: _Hook) -> _Hook:
+    """The same for a hook that ends something, or saves: it runs after an error too."""
+
+    @wraps(hook)
+    def safe(self: ResidualMonitor, *args: Any, **kwargs: Any) -> Any:
+        return self.run_last(hook, *args, **kwargs)
 
     return safe  # type: ignore[return-value]
 
@@ -181,13 +191,19 @@ class ResidualMonitor(_CallbackBase):
             raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
         return self.monitor
 
-    def run_guarded(self, hook: Callable[..., None], *args: Any) -> None:
+    def run_guarded(self, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Runs a hook of ours; after an error nothing stays attached."""
+        where = f"the callback's {hook.__name__}"
         try:
-            self._guard.call(f"the callback's {hook.__name__}", hook, self, *args)
+            self._guard.call(where, partial(hook, self, *args, **kwargs))
         finally:
             if self._guard.broken and self.monitor is not None:
-                self.monitor.abandon_step()
+                self._guard.finish(where, lambda: self._present().abandon_step())
+
+    def run_last(self, hook: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs a hook of ours that ends something, after an error too."""
+        where = f"the callback's {hook.__name__}"
+        return self._guard.finish(where, partial(hook, self, *args, **kwargs))
 
     # ------------------------------------------------------------------ the run
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -274,21 +290,25 @@ class ResidualMonitor(_CallbackBase):
             self._steps_in_epoch = 0
 
     # Whatever interrupts an epoch must not leave anything attached.
+    @_ending
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Takes off what a skipped batch left, and stops the clock of the steps."""
         if self.monitor is not None:
             self.monitor.pause()
 
+    @_ending
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Takes everything off and closes the file."""
         if self.monitor is not None:
             self.monitor.close()
 
+    @_ending
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Takes everything off and closes the file; what was recorded stays."""
         if self.monitor is not None:
             self.monitor.close()
 
+    @_ending
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Takes off what may be left."""
         if self.monitor is not None:
@@ -297,10 +317,14 @@ class ResidualMonitor(_CallbackBase):
     # ------------------------------------------------------------------ checkpoints and copies
     def state_dict(self) -> dict[str, Any]:
         """Plain and small: the history lives in its files."""
+        return self.run_last(ResidualMonitor._state_of_run) or {}
+
+    def _state_of_run(self) -> dict[str, Any]:
         if self.monitor is None:
             return {}
         return {**self.monitor.state_dict(), "summary": dict(self._summary)}
 
+    @_ending
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Remembers where a resumed run stood; the run itself begins later."""
         self._state = dict(state_dict)

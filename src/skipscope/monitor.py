@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -115,7 +116,11 @@ class Monitor:
         if world()[0] != 0:
             return  # the first process speaks for all
         self.in_step = True
-        self._guard.call("the start of a step", self._begin, global_step)
+        try:
+            self._guard.call("the start of a step", self._begin, global_step)
+        except BaseException:  # Ctrl-C, or an error that is to be raised: the step never began
+            self.abandon_step()
+            raise
 
     def end_step(self, loss: Tensor | float | None = None, factor: float = 1.0) -> bool:
         """Detaches and records; True when this step was captured.
@@ -129,18 +134,20 @@ class Monitor:
         try:
             return self.in_step and bool(self._guard.call(where, self._end, loss, factor))
         finally:
-            self._detach()
             self.in_step = False
             self.step_count += 1
+            self._detach()
 
     def abandon_step(self) -> None:
         """Takes off what a step that never ended left attached."""
         if self.in_step:
-            self._detach()
             self.in_step = False
             self._started = None
-            if self._recorder is not None:
-                self._recorder.drop_step()
+            try:
+                self._detach()
+            finally:
+                if self._recorder is not None:
+                    self._guard.finish("the end of a step", self._recorder.drop_step)
 
     def pause(self) -> None:
         """What follows until the next step (a validation) is no part of a step's time."""
@@ -252,10 +259,12 @@ class Monitor:
         return self._recorder
 
     def _detach(self) -> None:
-        for attached in (self._capture, self._updates):
-            if attached is not None:
-                attached.close()
+        """Takes off what is attached: all of it, whatever happens on the way."""
+        attached = [one for one in (self._updates, self._capture) if one is not None]
         self._capture = self._updates = None
+        with ExitStack() as stack:
+            for one in attached:
+                stack.callback(self._guard.finish, "the end of a step", one.close)
 
     def loss_scale(self) -> Tensor | None:
         """The GradScaler's factor as a tensor: its public getter would wait for the device."""
@@ -266,13 +275,15 @@ class Monitor:
     @property
     def history(self) -> History:
         """What was recorded, as far as memory holds it; the file holds all."""
-        return self._ready_recorder().history
+        recorder = self._guard.finish("making the history", self._ready_recorder)
+        return recorder.history if recorder is not None else History()
 
     def diagnose(self) -> Diagnosis:
         """Runs the rules on what was recorded; each finding's status is against the last report."""
         if not self.in_step:
             self.flush()
-        return self._judge.diagnose(self.history)
+        diagnosis = self._guard.finish("a diagnosis", self._judge.diagnose, self.history)
+        return diagnosis if diagnosis is not None else Diagnosis()
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -281,13 +292,23 @@ class Monitor:
 
     def summary(self) -> dict[str, float]:
         """Four numbers for checkpoints and early stopping to watch."""
-        return self._guard.call("the summary", self._judge.summary, self.history) or {}
+        return self._guard.call("the summary", lambda: self._judge.summary(self.history)) or {}
 
     def report(self, form: str = "console", **settings: Any) -> str:
-        """The health report as text: "console", "markdown" or "json"."""
+        """The health report as text: "console", "markdown" or "json".
+
+        Empty where an error of the monitor's own prevented it, which is logged then.
+
+        Raises:
+            ValueError: there is no report of this form.
+        """
         from skipscope.reports import REPORTS  # rich is not loaded until a report is wanted
 
-        return REPORTS[form](self.history, self.diagnose(), **settings)
+        if form not in REPORTS:
+            raise ValueError(f"report: there is no form {form!r}, only {', '.join(REPORTS)}")
+        history, diagnosis = self.history, self.diagnose()
+        make = partial(REPORTS[form], history, diagnosis, **settings)
+        return self._guard.finish("a report", make) or ""
 
     def _repr_markdown_(self) -> str:
         """What a notebook shows."""
@@ -318,11 +339,11 @@ class Monitor:
         self.pause()
         if report:
             self._guard.call("the end of an epoch", self._epoch_end)
-        self._schedule.epoch_ended(self.step_count)
+        self._guard.finish("the end of an epoch", self._schedule.epoch_ended, self.step_count)
         self.epoch += 1
 
     def _epoch_end(self) -> None:
-        self.flush()
+        self._flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
             recorder = self._ready_recorder()
             self._judge.at_epoch(
@@ -335,6 +356,9 @@ class Monitor:
 
     def flush(self) -> None:
         """Hands on every step fact that waits for a capture."""
+        self._guard.finish("handing on facts", self._flush)
+
+    def _flush(self) -> None:
         if self._recorder is not None:
             transfer = Transfer()
             arrived = self._recorder.collect(transfer)
@@ -345,9 +369,9 @@ class Monitor:
     def close(self) -> None:
         """Takes everything off and closes the file; the history in memory stays."""
         self.abandon_step()
-        self._guard.call("closing", self.flush)
+        self.flush()
         if self._recorder is not None:
-            self._recorder.close()
+            self._guard.finish("closing", self._recorder.close)
 
     # ------------------------------------------------------------------ resuming
     def state_dict(self) -> dict[str, Any]:
@@ -355,7 +379,10 @@ class Monitor:
 
         Step facts that wait are written: a run that is killed after this goes on without a gap.
         """
-        self._guard.call("the state", self.flush)
+        return self._guard.finish("saving the state", self._state) or {}
+
+    def _state(self) -> dict[str, Any]:
+        self._guard.call("the waiting step facts", self._flush)
         known = self._recorder.history.run.run_id if self._recorder is not None else ""
         return {
             "version": 1,
@@ -367,6 +394,9 @@ class Monitor:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on with a run: its step, its epoch and, in the same directory, its file."""
+        self._guard.finish("taking up the state", self._take_up, state)
+
+    def _take_up(self, state: dict[str, Any]) -> None:
         if state.get("version") != 1:
             logger.warning("skipscope: state of version %r not understood", state.get("version"))
             return

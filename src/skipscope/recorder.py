@@ -61,7 +61,11 @@ class Recorder:
         self._told = False
         if directory is not None:
             self._writing(self._open, directory, resume_at)
-        self.tell("set_run", self.history.run)
+        try:
+            self.tell("set_run", self.history.run)
+        except BaseException:
+            self.close()
+            raise
 
     def tell(self, method: str, *args: Any) -> None:
         """Calls the same method of the history in memory and of the file."""

@@ -91,6 +91,7 @@ REASONS: tuple[str, ...] = (
     "only a backward with create_graph reached it",
     "no graph: it ran under no_grad",
     "operands of this type cannot be reduced",
+    "only a vectorized backward reached it",
 )
 
 
@@ -139,7 +140,14 @@ class Unseen:
     """Something that is, or may be, an addition but is not measured; never "missing"."""
 
     what: Literal[
-        "gate", "concatenation", "fused", "stack-sum", "no graph", "unrelated", "not watched"
+        "gate",
+        "concatenation",
+        "fused",
+        "stack-sum",
+        "no graph",
+        "transform",
+        "unrelated",
+        "not watched",
     ]
     where: str  #: module path
     source: str  #: "file.py:line"

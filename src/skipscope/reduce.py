@@ -42,15 +42,30 @@ def chunk_size(device: torch.device) -> int:
     return CPU_CHUNK if device.type == "cpu" else DEVICE_CHUNK
 
 
-def reducible(*tensors: Tensor) -> bool:
-    """Whether sums can be made of these: dense, real, not empty."""
+def dense(*tensors: Tensor) -> bool:
+    """Whether these are plain blocks of numbers: not sparse, nested, or many under one name."""
     return all(
-        tensor.layout == torch.strided
-        and tensor.is_floating_point()
-        and tensor.numel() > 0
-        and not tensor.is_nested
+        tensor.layout == torch.strided and not tensor.is_nested and not is_wrapped(tensor)
         for tensor in tensors
     )
+
+
+def reducible(*tensors: Tensor) -> bool:
+    """Whether sums can be made of these: dense, real, not empty."""
+    return dense(*tensors) and all(
+        tensor.is_floating_point() and tensor.numel() > 0 for tensor in tensors
+    )
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor stands for others inside a transform: a batch in `vmap`, say."""
+    known = torch._C._functorch
+    return known.is_functorch_wrapped_tensor(tensor) or known.is_legacy_batchedtensor(tensor)
+
+
+def in_transform() -> bool:
+    """Whether a transform of `torch.func` runs, where numbers of one tensor cannot be had."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def gradient_sums(gx: Tensor, gy: Tensor, gi: Tensor | None, gb: Tensor | None) -> Tensor:

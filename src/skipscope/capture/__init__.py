@@ -30,18 +30,16 @@ from skipscope.guard import Guard
 from skipscope.records import (
     HAVE_FORWARD,
     HAVE_INPUT,
-    HAVE_SPLIT,
     REASONS,
     SUMS,
 )
-from skipscope.reduce import FORWARD, reducible
+from skipscope.reduce import FORWARD, dense, in_transform, reducible
 from skipscope.transfer import Transfer
 from skipscope.watch import Watch
 
 _NO_INPUT_GRADIENT = REASONS.index("x has no gradient: it is a raw input or behind frozen layers")
 _FROZEN = REASONS.index("the whole block is frozen")
 _ON_A_VIEW = REASONS.index("x was overwritten in place through a view")
-_IRREDUCIBLE = REASONS.index("operands of this type cannot be reduced")
 
 
 @dataclass(frozen=True)
@@ -102,17 +100,15 @@ class Capture(Passing):
         self._attached.enter_context(Additions(Guarded(self, self._guard)))
 
     def close(self) -> None:
-        """Takes everything off; safe to call twice."""
-        self._attached.close()
-        for slot in self._all_slots:
-            slot.remove()
-        for memory in (self._all_slots, self._slots, self._read):
-            memory.clear()
+        """Takes everything off, whatever happens on the way; safe to call twice."""
+        with ExitStack() as stack:  # what comes first here is done last
+            for memory in (self._all_slots, self._slots, self._read):
+                stack.callback(memory.clear)
+            stack.callback(self._discovery.close)
+            for slot in self._all_slots:
+                stack.callback(slot.remove)
+            stack.push(self._attached)
         self.loss = self.scale = None
-        try:
-            self._discovery.close()
-        except Exception as error:
-            self._guard.fail(error, "the end of a capture")
 
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
@@ -133,6 +129,8 @@ class Capture(Passing):
 
     def before_backward(self, roots: list[Tensor]) -> None:
         """Remembers the loss; looks once for other readers of the sites' inputs."""
+        if in_transform():
+            return
         if len(roots) == 1 and roots[0].numel() == 1:
             self.loss = roots[0].detach().clone()
             scale = self._loss_scale()
@@ -152,6 +150,8 @@ class Capture(Passing):
         with torch.no_grad():
             self._measure_forward(slot, found, s, f)
         result = run()
+        if not dense(s, f):
+            return result
         self._hook(slot, found, result)
         if result._is_view() and (result is s or result is f) and slot.why == NO_BACKWARD:
             # What reads the viewed tensor itself gets its gradient past the view's node.
@@ -160,7 +160,7 @@ class Capture(Passing):
 
     def _measure_forward(self, slot: Slot, found: Found, s: Tensor, f: Tensor) -> None:
         if not reducible(s, f):
-            slot.why = _IRREDUCIBLE
+            slot.unread = True
             return
         factors = (found.shortcut_factor, 1.0 if found.parallel else found.alpha)
         x: Tensor | None = None
@@ -248,7 +248,7 @@ class Capture(Passing):
                 found=found,
                 sums=sums,
                 have=np.array([slot.have for slot in slots], np.uint8),
-                why=np.array([0 if s.have & HAVE_SPLIT else s.why for s in slots], np.uint8),
+                why=np.array([slot.reason for slot in slots], np.uint8),
                 loss=float(loss()) / factor if loss is not None else float("nan"),
                 scale=factor,
                 unseen=unseen,

@@ -20,7 +20,11 @@ class Guarded:
 
     def is_idle(self) -> bool:
         """As the visitor says; always after an error."""
-        return self._guard.broken or self._visitor.is_idle()
+        return self._guard.broken or bool(self._guard.call("finding", self._visitor.is_idle))
+
+    def attempt(self, work: Callable[..., Any], *args: Any) -> Any:
+        """An error ends the visit."""
+        return self._guard.call("finding", work, *args)
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Whatever the visitor does, the addition runs exactly once."""

@@ -15,10 +15,12 @@ from torch.utils.hooks import RemovableHandle
 
 from skipscope.guard import Guard
 from skipscope.records import HAVE_GRAD, HAVE_INPUT_GRAD, HAVE_SPLIT, REASONS, SUMS
-from skipscope.reduce import FORWARD, as_vector, dot, gradient_sums
+from skipscope.reduce import FORWARD, as_vector, dense, dot, gradient_sums
 
 NO_BACKWARD = REASONS.index("no backward reached it")
 _WHOLE = REASONS.index("watched as a whole module: its two paths cannot be told apart")
+_IRREDUCIBLE = REASONS.index("operands of this type cannot be reduced")
+_VECTORIZED = REASONS.index("only a vectorized backward reached it")
 _SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
 
 
@@ -34,9 +36,18 @@ class Slot:
         self.sum_handle: RemovableHandle | None = None
         self._gy: Tensor | None = None
         self._shares: dict[str, Tensor] = {}
+        self._told = False  #: whether the present backward counts
         self.awaits_input = False  #: whether a hook stands at x, where g_y is reduced with the rest
+        self.unread = False  #: operands that no sums can be made of
         self.splits = True  #: whether the shares of shortcut and branch can be told apart
         self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
+
+    @property
+    def reason(self) -> int:
+        """Why a number of this site is missing; 0 where none is."""
+        if self.unread:
+            return _IRREDUCIBLE
+        return 0 if self.have & HAVE_SPLIT else self.why
 
     def remove(self) -> None:
         """Takes every hook off and lets go of gradients and sums."""
@@ -58,7 +69,8 @@ class Slot:
     def at_sum(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
         """The gradient at the sum arrives: a backward begins anew for this site."""
         gradient = gradients[output]
-        if gradient is None or self._second_order():
+        self._told = gradient is not None and self._is_training(gradient)
+        if gradient is None or not self._told:
             return
         self.release()  # of several backwards the last one counts
         self.have &= ~(HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT)
@@ -68,7 +80,7 @@ class Slot:
 
     def at_share(self, part: str, places: list[int], shares: tuple[Tensor | None, ...]) -> None:
         """A reader of x hands its share over; `part` is "shortcut" or "branch"."""
-        if self._gy is None or torch.is_grad_enabled():
+        if self._gy is None or not self._told:
             return
         for place in places:
             share = shares[place]
@@ -80,7 +92,7 @@ class Slot:
     def at_input(self, output: int, gradients: tuple[Tensor | None, ...]) -> None:
         """The whole gradient at x arrives: all that this backward tells is there."""
         gradient = gradients[output]
-        if gradient is None or self._gy is None or torch.is_grad_enabled():
+        if gradient is None or self._gy is None or not self._told:
             return
         self.backward = gradient_sums(
             gradient.detach(), self._gy, self._shares.get("shortcut"), self._shares.get("branch")
@@ -89,12 +101,15 @@ class Slot:
         self.why = 0 if self.splits else _WHOLE
         self.release()
 
-    def _second_order(self) -> bool:
-        """A backward with create_graph (a gradient penalty) is not the training gradient."""
-        if torch.is_grad_enabled():
-            if not self.have & HAVE_GRAD:
-                self.why = _SECOND_ORDER
+    def _is_training(self, gradient: Tensor) -> bool:
+        """Whether this is a training gradient, and not one with create_graph (a penalty), or many.
+
+        Many at once come from `is_grads_batched`, as a vectorized Jacobian asks for.
+        """
+        if not torch.is_grad_enabled() and dense(gradient):
             return True
+        if not self.have & HAVE_GRAD:
+            self.why = _SECOND_ORDER if torch.is_grad_enabled() else _VECTORIZED
         return False
 
     def _without_input(self) -> Tensor | None:

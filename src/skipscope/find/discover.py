@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from skipscope.additions import Addition, Passing
 from skipscope.find.found import Found, Recent
-from skipscope.find.graph import Branch, Edge, Graph, Node, tensors_in, version_of
+from skipscope.find.graph import Branch, Edge, Graph, Node, shape_of, tensors_in, version_of
 from skipscope.find.places import Places, source_line
 from skipscope.find.relate import Relater, Relation, summary, sums_inside
 from skipscope.find.vocabulary import PASSES, Op
 from skipscope.guard import Guard
-from skipscope.reduce import wide
+from skipscope.reduce import in_transform, wide
 
 #: How far back the previous sum of a stream is looked for.
 MAX_LINK_STEPS = 32
@@ -107,8 +107,8 @@ class Discovery(Passing):
                 return self._visit(found, x, branch, lambda: self._run(addition, run))
         if relation is None:
             return self._not_residual(addition, left, right, run)
-        if not torch.is_grad_enabled():
-            self._unseen("no graph")
+        if not torch.is_grad_enabled() or in_transform():
+            self._unseen("transform" if in_transform() else "no graph")
             return self._run(addition, run)
         if relation.shortcut == left:
             s, f = addition.left, addition.right
@@ -117,6 +117,8 @@ class Discovery(Passing):
             s, f = addition.right, addition.left
             factors = addition.right_factor, addition.left_factor
         found = self._describe(relation, s, f, factors)
+        if self.places.elsewhere and not found.parameters:
+            return self._run(addition, run)  # another model's, which reads what this one made
         return self._visit(found, s, f, lambda: self._run(addition, run))
 
     # ------------------------------------------------------------------ residual
@@ -152,7 +154,7 @@ class Discovery(Passing):
             occurrence=self._occurrence((module, source), inside, previous),
             alpha=factors[1],
             shortcut_factor=factors[0],
-            broadcast=s.shape != f.shape,
+            broadcast=shape_of(s) != shape_of(f),
             rewritten=self.places.was_rewritten(s, relation.shortcut),
             shape=_common_shape(s, f),
             dtypes=(_dtype(s), _dtype(f)),
@@ -250,7 +252,7 @@ class Discovery(Passing):
         if torch.is_grad_enabled():
             if self.relater.is_gate(left, right):
                 self._unseen("gate")
-            elif left and right and addition.left.shape != addition.right.shape:
+            elif left and right and not _same_shape(addition):
                 self._unseen("unrelated")
         return self._run(addition, run)
 
@@ -258,7 +260,7 @@ class Discovery(Passing):
         self, addition: Addition, left: Edge | None, right: Edge | None
     ) -> tuple[Found, Tensor, Tensor] | None:
         """`(x + a) + m` where m reads x, not x + a: one site, its x, and its branch a + m."""
-        if not torch.is_grad_enabled() or addition.left.shape != addition.right.shape:
+        if not torch.is_grad_enabled() or in_transform() or not _same_shape(addition):
             return None
         one = (left, right, addition.left, addition.right, addition.left_factor)
         other = (right, left, addition.right, addition.left, addition.right_factor)
@@ -302,15 +304,21 @@ class Discovery(Passing):
         return result
 
     def _unseen(self, what: str) -> None:
+        if self.places.elsewhere:
+            return
         self.observations.unseen[what, self.places.current, source_line()] += 1
 
     def _module_output(self, name: str, call: tuple[Any, Any], output: Any) -> None:
         """A module to be taken whole: shortcut = its input, branch = output - input."""
-        if name not in self._whole or not torch.is_grad_enabled() or self._found_inside(name):
+        if name not in self._whole or self._found_inside(name):
+            return
+        if not torch.is_grad_enabled() or in_transform():
             return
         args, kwargs = call
         s = next((t for t in tensors_in((*args, *kwargs.values())) if t.is_floating_point()), None)
-        y = next((t for t in tensors_in((output,)) if s is not None and t.shape == s.shape), None)
+        y = next(
+            (t for t in tensors_in((output,)) if s is not None and shape_of(t) == shape_of(s)), None
+        )
         if s is None or y is None or self.places.was_rewritten(s, self.graph.edge(s)):
             self._unseen("not watched")
             return
@@ -328,7 +336,7 @@ class Discovery(Passing):
             shortcut_factor=1.0,
             broadcast=False,
             rewritten=False,
-            shape=tuple(y.shape),
+            shape=shape_of(y),
             dtypes=(_dtype(s), _dtype(y)),
             parameters=tuple(n for n in self.graph.names.values() if n.startswith(f"{name}.")),
             previous=previous,
@@ -353,7 +361,12 @@ class Discovery(Passing):
 
 
 def _common_shape(s: Tensor, f: Tensor) -> tuple[int, ...]:
-    return tuple(s.shape if s.shape == f.shape else torch.broadcast_shapes(s.shape, f.shape))
+    shapes = shape_of(s), shape_of(f)
+    return shapes[0] if shapes[0] == shapes[1] else tuple(torch.broadcast_shapes(*shapes))
+
+
+def _same_shape(addition: Addition) -> bool:
+    return shape_of(addition.left) == shape_of(addition.right)
 
 
 def _dtype(tensor: Tensor) -> str:

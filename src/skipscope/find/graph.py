@@ -76,6 +76,16 @@ def version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape; -1 for an axis of no one length, as nested tensors have."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    if tensor.layout == torch.strided:  # this kind has no sizes to ask for
+        return (tensor.size(0), *[-1] * (tensor.dim() - 1))
+    sizes: Iterable[Any] = tensor.shape  # of a jagged axis a symbol
+    return tuple(size if isinstance(size, int) else -1 for size in sizes)
+
+
 def _lacks_data(op: Op, missing: list[bool]) -> bool:
     """Whether an operation's data may be among its operands without edge.
 
@@ -132,7 +142,9 @@ class Graph:
     def _leaf(self, tensor: Tensor) -> Edge:
         number = -float(id(tensor))
         if number not in self._nodes:
-            op = Op.PARAMETER if id(tensor) in self.names else Op.INPUT
+            # One that the model does not know of (a block in a plain list) is trained data no more.
+            parameter = id(tensor) in self.names or isinstance(tensor, torch.nn.Parameter)
+            op = Op.PARAMETER if parameter else Op.INPUT
             self._nodes[number] = Node(number, op, ())
         return number, 0
 
@@ -195,7 +207,8 @@ class Graph:
     def _hide(self, number: float, op: Op, sources: tuple[Edge, ...]) -> None:
         """Gives an autograd node operands that autograd does not know of."""
         ours = self._number(number - 1)
-        self._nodes[ours] = Node(ours, op, sources)
+        node = self._nodes[ours] = Node(ours, op, sources)
+        self._refine(node)
         self._hidden[number] = (ours, 0)
         self._constant.pop(number, None)
         self._steps.pop((number, 0), None)
@@ -210,10 +223,21 @@ class Graph:
         """
         if op is Op.TRANSPARENT:
             return True  # of these, only dropout leaves a multiplication in the graph
-        return op is Op.MULTIPLY and any(
-            not t.requires_grad and t.numel() > 1 and t.data_ptr() not in self._buffers
-            for t in operands
+        return (
+            op is Op.MULTIPLY
+            and any(self._varies(t) for t in operands)
+            and any(t.requires_grad and not self._is_weight(t) for t in operands)
         )
+
+    def _varies(self, tensor: Tensor) -> bool:
+        """Whether a tensor without gradient is neither a number nor the model's own."""
+        own = tensor.requires_grad or tensor.data_ptr() in self._buffers
+        return not own and tensor.numel() > 1
+
+    def _is_weight(self, tensor: Tensor) -> bool:
+        """Whether parameters alone went in: then what it multiplies is the data, and no mask."""
+        edge = self.edge(tensor)
+        return edge is not None and self.constant(edge)
 
     def _add_plain(self, tensor: Tensor, op: Op, inputs: tuple[Edge | None, ...]) -> None:
         number = self._number(float(torch._C._autograd._get_sequence_nr()) - 1)
@@ -405,8 +429,9 @@ class Graph:
                 continue
             seen.add(current[0])
             node = self.node(current)
-            if node.op is Op.PARAMETER:
-                yield self.names[int(-current[0])]
+            name = self.names.get(int(-current[0]))
+            if node.op is Op.PARAMETER and name is not None:
+                yield name
             todo.extend(node.operands)
 
 

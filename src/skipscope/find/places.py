@@ -50,7 +50,7 @@ def source_line() -> str:
 class Places:
     """Follows module calls while its context is open, by two global forward hooks.
 
-    Global hooks fire for every module of the process; those outside the model are passed over.
+    Global hooks fire for every module of the process; of those outside the model nothing is kept.
     They return None, so outputs stay what they are.
     """
 
@@ -67,8 +67,9 @@ class Places:
         self._on_input = on_input
         self._on_output = on_output
         self._guard = guard
-        #: the running modules, each with the tensors it received and their edges then
-        self._stack: list[tuple[str, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
+        #: the running modules, each with the tensors it received and their edges then; of one that
+        #: is no part of the model neither
+        self._stack: list[tuple[str | None, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
         self._handles = ExitStack()
         #: how many forwards began: calls of a module of the model from outside of all of them
         self.forwards = 0
@@ -96,12 +97,17 @@ class Places:
     @property
     def current(self) -> str:
         """Path of the innermost module of the model that is running."""
-        return self._stack[-1][0] if self._stack else ""
+        return next((name for name, _ in reversed(self._stack) if name is not None), "")
 
     @property
     def running(self) -> bool:
         """Whether a module of the model runs."""
-        return bool(self._stack)
+        return any(name is not None for name, _ in self._stack)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another model runs: a discriminator, a teacher, a wrapper."""
+        return bool(self._stack) and not self.running
 
     def forget(self) -> None:
         """Drops what is known of tensors."""
@@ -131,15 +137,17 @@ class Places:
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self._names.get(id(module))
-        if name is not None:
-            self.called.setdefault(name, type(module).__name__)
-            self.forwards += not self._stack
-            self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
+        if name is None:
+            self._stack.append((None, []))
+            return
+        self.called.setdefault(name, type(module).__name__)
+        self.forwards += not self.running
+        self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
 
     def _leave(self, module: nn.Module, call: tuple[Any, ...]) -> None:
-        name = self._names.get(id(module))
-        if name is not None and self._stack:
-            if len(call) == 3:
+        if self._stack:
+            name = self._stack[-1][0]
+            if name is not None and len(call) == 3:
                 self._on_output(name, call[:2], call[2])
             self._stack.pop()
 

@@ -213,14 +213,26 @@ class Relater:
 
         A bias, a mask or a conditioning vector that is added in every block is an ancestor of all
         that follows its first use. But it came into the stream through a branch: the first residual
-        sum on the way has a shortcut that does not descend from it.
+        sum on the way has a shortcut that does not descend from it. Or it was added to the stream
+        before that sum already, and a map of it comes again now.
         """
         inside = relation.branch.nodes
         first = min(self.sums.keys() & inside.keys(), default=None)
         if first is None:
             return False
         shortcut = self.sums[first].shortcut
+        if relation.kind == "projection" and any(
+            self._meets_others(node, relation) for n, node in inside.items() if n <= shortcut[0]
+        ):
+            return True
         return shortcut != relation.source and shortcut[0] not in inside
+
+    def _meets_others(self, node: Node, relation: Relation) -> bool:
+        """Whether an addition of the branch takes in data that does not come from x."""
+        return node.op is Op.ADD and any(
+            edge != relation.source and edge[0] not in relation.branch.nodes
+            for edge in self.graph.data_inputs(node)
+        )
 
 
 def sums_inside(branch: Branch, sums: dict[float, Relation]) -> list[float]:

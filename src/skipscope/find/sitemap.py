@@ -27,6 +27,7 @@ _REASONS = {
     "fused": "the branch is formed inside the addition's kernel",
     "stack-sum": "stacked and summed: the branch is not an operand",
     "no graph": "it ran under no_grad (a reentrant checkpoint, a teacher): no graph to follow",
+    "transform": "it ran inside a transform of torch.func (vmap, grad): no numbers of one tensor",
     "not watched": "named in sites=, but input and output are no tensors of one shape",
     "unrelated": "shapes differ and neither operand descends from the other",
 }
@@ -37,13 +38,15 @@ class SiteRegistry:
     """The sites of a run, forward after forward.
 
     A place of an addition gets its index once. Streams keep their order when a forward leaves
-    places out (LayerDrop), and take in a new place behind the one it follows.
+    places out (LayerDrop): what was seen to follow on what decides, and where nothing was, the
+    numbers in module paths.
     """
 
     def __init__(self) -> None:
         self._index: dict[Key, int] = {}
         self._sites: dict[int, Site] = {}
         self._streams: list[list[int]] = []
+        self._follow: set[tuple[int, int]] = set()  # pairs that were seen behind each other
         self._fed: dict[
             int, bool
         ] = {}  # whether a stream that starts there comes from an embedding
@@ -78,17 +81,29 @@ class SiteRegistry:
 
     def _merge(self, chain: list[int]) -> None:
         """Takes a chain of this forward into the stream that it belongs to."""
-        stream = next((s for s in self._streams if not set(chain).isdisjoint(s)), None)
-        if stream is None:
-            self._streams.append(chain)
-            return
-        place = -1
-        for index in chain:
-            if index in stream:
-                place = stream.index(index)
-            else:
-                place += 1
-                stream.insert(place, index)
+        parts = [s for s in self._streams if not set(chain).isdisjoint(s)]
+        if not parts:
+            self._streams.append([])
+        stream, *others = parts or self._streams[-1:]
+        known = len(stream), len(self._follow)
+        for other in others:  # what was never passed together before turns out to be one stream
+            stream += other
+            self._streams.remove(other)
+        self._follow.update(pairwise(chain))
+        stream += [index for index in chain if index not in stream]
+        if known != (len(stream), len(self._follow)):
+            stream[:] = self._in_order(stream)
+
+    def _in_order(self, stream: list[int]) -> Iterator[int]:
+        """The members of a stream such that each stands behind what it was seen to follow."""
+        modules = [module for module, _, _ in self._index]
+        left = sorted(stream, key=lambda index: (_numbers(modules[index]), index))
+        while left:
+            behind = {b for a, b in self._follow if a in left}
+            # Forwards can contradict each other; then the first one stands.
+            first = next((index for index in left if index not in behind), left[0])
+            left.remove(first)
+            yield first
 
     def _update(self, site: Site) -> None:
         known = self._sites.get(site.index, site)
@@ -118,6 +133,11 @@ class SiteRegistry:
                 embedding_fed=self._fed.get(stream[0], False),
                 pure=all(not self._sites[index].link for index in stream[1:]),
             )
+
+
+def _numbers(path: str) -> tuple[int, ...]:
+    """The numbers in a module path, by which siblings are called mostly."""
+    return tuple(int(part) for part in path.split(".") if part.isdigit())
 
 
 def _hosts(members: list[Found]) -> dict[int, Found]:
@@ -238,7 +258,7 @@ def _unseen(unseen: Mapping[tuple[str, str, str], int], sites: list[Site]) -> tu
     measured = {(site.module, site.source) for site in sites}
     grouped: dict[tuple[str, str], tuple[str, int]] = {}
     for (what, where, source), count in unseen.items():
-        if what == "no graph" and (where, source) in measured:
+        if what in ("no graph", "transform") and (where, source) in measured:
             continue
         first, total = grouped.get((what, source), (where, 0))
         grouped[what, source] = (first, total + count)

@@ -19,7 +19,7 @@ from skipscope.rule.shortcuts import MATRICES
 Steps = npt.NDArray[np.int64]
 
 #: Connections that take the place of an addition, or hide one.
-_INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "not watched")
+_INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "transform", "not watched")
 
 
 @rule(

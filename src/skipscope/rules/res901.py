@@ -47,8 +47,9 @@ def nothing_found(
         * A site that stopped reporting: not called in the last `patience` captures, and for more
           than `gaps` times its longest absence before that.
         * A region without graph (under no_grad, in a compiled or reentrant-checkpointed part), and
-          additions inside fused or stacked operations (information): their sites, if any, are not
-          measured. Regions whose parameters are all frozen are passed over.
+          additions inside fused or stacked operations or transforms of `torch.func` (information):
+          their sites, if any, are not measured. Regions whose parameters are all frozen are passed
+          over.
 
     Example:
         One addition inside a region without graph, which a monitor cannot see, and
@@ -149,6 +150,7 @@ def _blind(
         ("no graph", None),
         ("fused", "info"),
         ("stack-sum", "info"),
+        ("transform", "info"),
     )
     for what, severity in kinds:
         places = [u for u in unseen if u.what == what and not _frozen(u.where, parameters)]
