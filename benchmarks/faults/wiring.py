@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.faults.faults import OPEN, PRE_NORM, TRANSFORMERS, at_random, everywhere, fault
-from benchmarks.faults.nets import Net, Plan
+from benchmarks.faults.nets import CNNS, Net, Plan
 from benchmarks.faults.parts import Map
 from benchmarks.faults.training import Place, Training
 
@@ -92,7 +92,8 @@ def doubled(x: Tensor, branch: Map, shortcut: Map) -> Tensor:
     return kept + (kept + branch(x))
 
 
-@fault("RES503", at_once=True)
+@fault("RES503", at_once=True, tweak=lambda plan, rng: replace(
+    plan, sites=max(plan.sites, 12 if plan.family in CNNS else 8)))  # fmt: skip
 def shortcut_missing(training: Training, rng: random.Random) -> tuple[str, ...]:
     chosen = at_random(training, rng, True)
     chosen.rewire(replaced)

@@ -189,6 +189,12 @@ def test_of_two_that_could_explain_each_other_the_earlier_one_does() -> None:
     assert grouped(replace(heat, first_step=heat.first_step + 1), large)[1] is None
 
 
+def test_a_loss_at_chance_and_a_collapse_each_explain_the_other() -> None:
+    chance, collapse = found("RES001", "model", 10, 500), found("RES205", "model", 100, 500)
+    assert grouped(chance, collapse) == [None, ("RES001", "model")]  # labels by chance, say
+    assert grouped(chance, replace(collapse, first_step=0)) == [("RES205", "model"), None]
+
+
 def test_streams_do_not_explain_each_other() -> None:
     sites = make_map(*(make_site(k, stream=k % 2, depth=k // 2) for k in range(8)))
     findings = [found("RES101", "blocks.2"), found("RES103", "blocks.5")]

@@ -55,7 +55,14 @@ def test_chance_is_a_warning_with_the_number_of_classes() -> None:
     assert hit.where == ("model",)
     assert "ln 10" in hit.message
     assert hit.evidence["head"] == "head.weight"
-    assert (hit.first_step, hit.last_step) == (100, 199)
+    assert (hit.first_step, hit.last_step) == (50, 199)  # three times 50 of the 195 after the first
+
+
+def test_it_began_when_it_was_last_better() -> None:
+    """Halves of 50 from the end: 300 to 349 held a better loss, 350 to 499 none."""
+    loss = noisy(np.where(np.arange(500) < 340, 1.5, LN10), 500)
+    (hit,) = look(loss, parameters=net())
+    assert (hit.first_step, hit.last_step) == (350, 499)
 
 
 @pytest.mark.parametrize(("times", "found"), [(0.985, 0), (0.995, 1), (1.045, 1), (1.06, 0)])

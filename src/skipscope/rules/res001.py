@@ -16,7 +16,13 @@ from skipscope.rule.gates import after_warmup
 Floats = npt.NDArray[np.float64]
 
 
-@rule(code="RES001", name="loss-at-chance", severity="warning", patience=1)
+@rule(
+    code="RES001",
+    name="loss-at-chance",
+    severity="warning",
+    patience=1,
+    explains_overall=("RES205",),
+)
 def loss_at_chance(
     loss: Table,
     lr: Table,
@@ -44,6 +50,8 @@ def loss_at_chance(
           to it): the cross-entropy of an even guess among C classes. A warning.
         * above `share` times the median of the first `first` losses of a fresh run. What the loss
           is made of is not known then: an information.
+
+        It began where the losses were last better, counted in such halves.
 
     Example:
         The loss over 144 steps of an un-normalised MLP of 8 blocks on handwritten
@@ -107,6 +115,7 @@ def loss_at_chance(
             f"at chance: {short(chance.level)} is ln {chance.outputs}",
             {"ln C": chance.level, "head": chance.name},
             "warning",
+            share * chance.level,
         )
     elif run.fresh and min(medians) > share * early:
         yield _hit(
@@ -116,6 +125,7 @@ def loss_at_chance(
             f"no lower than at the start ({short(early)})",
             {"first losses": early},
             "info",
+            share * early,
         )
 
 
@@ -134,6 +144,17 @@ class _Recent:
 
     values: Floats
     steps: tuple[int, int]
+    all_values: Floats  #: those of the whole run, without the first
+    all_steps: npt.NDArray[np.int64]
+
+    def since(self, level: float) -> int:
+        """The step from which on no median over half as many losses was below a level."""
+        half = max(len(self.values) // 2, 1)
+        count = len(self.all_values) // half
+        tail = self.all_values[len(self.all_values) - count * half :].reshape(count, half)
+        below = np.flatnonzero(np.median(tail, axis=1) < level)
+        kept = count - (int(below[-1]) + 1 if len(below) else 0)
+        return min(int(self.all_steps[-kept * half]), self.steps[0])
 
 
 def _still_running(lr: Table, decayed: float) -> None:
@@ -165,7 +186,9 @@ def _split(loss: Table, start: int, first: int, fewest: int, settled: int) -> tu
     since = min(steps[-1] - settled + 1, steps[-fewest])
     chosen = after & (steps >= since)
     inside = steps[chosen]
-    recent = _Recent(values[chosen], (int(inside[0]), int(inside[-1])))
+    recent = _Recent(
+        values[chosen], (int(inside[0]), int(inside[-1])), values[first:], steps[first:]
+    )
     return float(np.median(values[:first])), recent
 
 
@@ -187,6 +210,7 @@ def _hit(
     what: str,
     evidence: dict[str, float | str],
     severity: Severity,
+    level: float,
 ) -> Hit:
     first, last = recent.steps
     return Hit(
@@ -194,7 +218,7 @@ def _hit(
         value=value,
         expectation=expectation,
         message=f"median loss {short(value)} over steps {first} to {last}, {what}",
-        first_step=first,
+        first_step=recent.since(level),
         last_step=last,
         severity=severity,
         evidence=evidence,
