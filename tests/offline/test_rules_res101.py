@@ -148,6 +148,9 @@ def test_constant_r_over_depth_is_an_error_of_the_whole_stage() -> None:
     assert hit.severity == "error"
     assert "slope" in hit.message
     assert not look(np.full(48, 1.35), chain(48, norm_placement="post-norm"))
+    assert not look(np.full(24, 1.0), chain(24, kind="scaled"))  # x/sqrt(2) + F/sqrt(2)
+    assert not look(np.full(24, 1.0), chain(24, link=("scale",)))  # (x + F)/sqrt(2)
+    assert look(np.full(24, 1.0), chain(24))
     assert not look(np.full(7, 1.9), chain(7))
 
 

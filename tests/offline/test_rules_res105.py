@@ -74,8 +74,15 @@ def test_only_step_0_of_a_fresh_run() -> None:
 
 
 def test_post_norm_is_left_out() -> None:
-    with pytest.raises(NotMeasurable, match="not post-norm"):
+    with pytest.raises(NotMeasurable, match="not rescaled"):
         look(50.0, chain(16, norm_placement="post-norm"))
+
+
+@pytest.mark.parametrize("how", [{"kind": "scaled"}, {"link": ("scale",)}])
+def test_a_stream_that_is_scaled_is_not_judged(how: Any) -> None:
+    """(x + F)/sqrt(2) with r = 1: the variance stays, and B is L ln 2 = 16.6 for 24 sites."""
+    with pytest.raises(NotMeasurable, match="not rescaled"):
+        look(16.6, chain(24, **how))
 
 
 def test_each_stage_for_itself() -> None:

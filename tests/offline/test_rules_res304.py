@@ -40,6 +40,11 @@ def one(value: float, at: int = 5, count: int = 8) -> np.ndarray:
     return a
 
 
+def test_a_scaled_shortcut_hands_on_as_much_as_it_is_scaled_by() -> None:
+    assert look(one(0.1))
+    assert not look(one(0.1), sites=chain(8, kind="scaled"))
+
+
 def test_certain_needs_no_patience() -> None:
     sites = make_map(
         *(make_site(k, shortcut_source="detached" if k in (0, 3) else "same") for k in range(8))

@@ -46,6 +46,15 @@ class Stage:
         """Whether most of its sites are followed by a norm on the stream."""
         return 2 * sum(site.norm_placement == "post-norm" for site in self.sites) > len(self.sites)
 
+    @cached_property
+    def rescaled(self) -> bool:
+        """Whether most of its sites bring the stream back to a size, so that r keeps its own.
+
+        By a norm behind the sum, or by a factor on the shortcut or the sum, as in (x + F)/sqrt(2).
+        """
+        scales = sum(site.kind == "scaled" or "scale" in site.link for site in self.sites)
+        return self.post_norm or 2 * scales > len(self.sites)
+
 
 def without_numbers(path: str) -> str:
     """A path with every number replaced, equal for siblings.

@@ -105,8 +105,9 @@ def branch_dominance(
     When it is wrong:
         Projections, the first site of a stream or stage and the whole first block behind an
         embedding are never judged: r = 51 there is by design with an embedding of standard
-        deviation .02. Post-norm stages, where r is of order 1 at every depth, and stages under
-        `depth` sites are judged site by site only. Stochastic depth raises r by
+        deviation .02. Post-norm stages and those that scale the stream, as (x + F)/sqrt(2) does,
+        where r is of order 1 at every depth, and stages under `depth` sites are judged site by site
+        only. Stochastic depth raises r by
         1/sqrt(keep probability), far below the threshold. A block that is meant to rewrite the
         stream is reported all the same: allow it with `ignore`.
     Thresholds:
@@ -265,7 +266,7 @@ def _whole_stage(
     seen: _Seen, stages: tuple[Stage, ...], gate: Gate, warmup: Warmup | None, law: _Law
 ) -> Iterator[Hit]:
     for stage in deep_enough(stages, law.depth):
-        if stage.post_norm or len(stage.judged) < 2:
+        if stage.rescaled or len(stage.judged) < 2:
             continue
         values = seen.of([site for _, site in stage.judged])
         measured = (~np.isnan(values)).sum(axis=1)

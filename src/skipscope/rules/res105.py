@@ -36,8 +36,8 @@ def late_identity(
     """At the start the branches of a stage together outweigh its shortcut by far.
 
     What it sees:
-        Two arms, at step 0 of a fresh run and on stages of `depth` sites or more that are not
-        post-norm:
+        Two arms, at step 0 of a fresh run and on stages of `depth` sites or more whose stream is
+        not rescaled (as post-norm and (x + F)/sqrt(2) do):
 
         * the residual budget B = sum of ln(1 + r^2) over the L sites of the stage, without its
           first (behind an embedding without its first two): above 2 ln L + `offset`; an
@@ -69,7 +69,7 @@ def late_identity(
         * if the initialisation is meant to do this already: check that its filter by name or type
           matches the parameters
     When it is wrong:
-        Post-norm nets restore the scale behind every sum, so B says nothing about them. Each stage
+        Where the scale is restored behind every sum, B says nothing. Each stage
         is judged for itself: summed over four stages healthy ResNets of 34 to 152 layers reach
         large values. One dominating branch (RES101) raises B too; the finding then follows from
         that. Initialising everything with one s is what several released language models do;
@@ -88,9 +88,11 @@ def late_identity(
         about those in forward (b/r 1.05 to 1.12), so a gradient ratio (RES301) follows: with the
         first half of 32 MLP blocks unscaled B was 39 and G 4e7, about exp(B/2) = 3e8.
     """
-    deep = [stage for stage in deep_enough(stages, depth) if not stage.post_norm]
+    deep = [stage for stage in deep_enough(stages, depth) if not stage.rescaled]
     if not deep:
-        raise NotMeasurable("needs a stage that is not post-norm")
+        raise NotMeasurable(
+            "needs a stage whose stream is not rescaled (post-norm, (x + F)/sqrt(2))"
+        )
     yield from either(
         _budget(stage_residual_budget, deep, (offset, offset_error, share_error)),
         _not_scaled(deep, weight_rms, parameters),

@@ -55,7 +55,8 @@ def detached_shortcut(
         * take detach(), .data, no_grad or a copy through numpy out of the shortcut's path
         * if it is meant (blocks trained one by one), allow it with `ignore`
     When it is wrong:
-        Projections and gates are not judged, nor the first site of a stage (its x may be small or
+        Projections, gates and scaled shortcuts (RES501 tells of those) are not judged by numbers,
+        nor the first site of a stage (its x may be small or
         have no graph) and the first block behind an embedding. A branch that really cancels the
         shortcut in the backward pass (a near -1 times x) looks the same by numbers; r below
         `largest_r` all but excludes it. Blocks behind frozen layers have no gradient at x and are
@@ -79,7 +80,12 @@ def detached_shortcut(
         )
     if shortcut_presence is not None:
         known = {site.name for site in certain}
-        others = [s for stage in stages for _, s in stage.judged if s.name not in known]
+        others = [
+            s
+            for stage in stages
+            for _, s in stage.judged
+            if s.name not in known and s.kind == "identity"
+        ]
         yield from _by_numbers(others, shortcut_presence, branch_ratio, gate, limits)
 
 
