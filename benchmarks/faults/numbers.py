@@ -174,7 +174,7 @@ def stream_shifted(training: Training, rng: random.Random) -> tuple[str, ...]:
 
 @fault("RES203", families=("pre-norm",), info=True, presets=("train",),
        tweak=lambda plan, rng: replace(plan, embedding=1.0, optimizer="adamw",
-                                       lr=min(plan.lr, 2e-4)))  # fmt: skip
+                                       lr=min(plan.lr, 5e-5)))  # fmt: skip
 def late_branches_small(training: Training, rng: random.Random) -> tuple[str, ...]:
     factor = rng.uniform(0.003, 0.006)  # as many times larger after training it is still small
     for place in training.places():
