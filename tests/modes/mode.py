@@ -1,0 +1,86 @@
+"""What a mode is: one way to train, what the monitor gives there, and how that is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.lightning import parts
+from tests.modes import nets
+
+#: The checks of a row, in their order, and what the page says they show.
+CHECKS = {
+    "bits": "losses, weights and random generators as without the monitor",
+    "numbers": "a captured step as computed apart, in float64",
+    "endings": "nothing attached after success, an exception, Ctrl-C and a skipped epoch",
+    "growth": "no tensor more alive from step to step",
+    "copies": "the net can be copied, pickled and saved afterwards",
+    "exports": "scripted and exported too, where that of a plain run can",
+}
+ALL = tuple(CHECKS)
+BODIES = ("cnn", "gpt")
+
+EXACT = "losses and weights bit for bit; r, gradients, update sizes within 1e-4"
+
+
+@dataclass(frozen=True, eq=False)  # each is itself: a key of what is kept
+class Mode:
+    """One row of the table.
+
+    Args:
+        name: unique; what the page calls it. group: the page's heading.
+        exact: what is exact, in the page's words.
+        missing: what is not available -> the reason that the record carries in its place.
+        blind: measures that are not available although they can be computed by hand.
+        unseen: (what, module) pairs that the site map lists as noticed and not measured.
+        module: makes the LightningModule (or net, for a loop) of a body.
+        trainer: a Trainer's arguments, made anew for each run.
+        callbacks: other callbacks, made anew, which stand behind the monitor.
+        data: the training data of a body.
+        options: further options of the monitor.
+        steps: optimizer steps of the run.
+        looked: steps whose numbers are computed apart. Both presets capture 0, 1, 2 and 4.
+        measures: which of the measures are compared; None: all of them.
+        skipped: steps that no optimizer took.
+        compiled: bits are compared with a run that is eager at the captured steps.
+        checks, bodies: those that apply. slow: left out of `make test`; of a row that is not,
+            all but those checks named in `slow_checks` are in.
+        needs: says why the mode cannot run here; "" where it can.
+        fit: how it is run.
+        note: what else the page should say.
+    """
+
+    name: str
+    group: str
+    exact: str = EXACT
+    missing: Mapping[str, str] = field(default_factory=dict)
+    blind: tuple[str, ...] = ()
+    unseen: Sequence[tuple[str, str]] = ()
+    module: Callable[[str], Any] = nets.Net
+    trainer: Callable[[], dict[str, Any]] = dict
+    callbacks: Callable[[], list[Any]] = list
+    data: Callable[[str], Any] = lambda body: parts.loader(body, 6)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    steps: int = 6
+    looked: tuple[int, ...] = (2, 4)
+    measures: tuple[str, ...] | None = None
+    skipped: tuple[int, ...] = ()
+    compiled: bool = False
+    checks: tuple[str, ...] = ALL
+    bodies: tuple[str, ...] = BODIES
+    slow: bool = False
+    slow_checks: tuple[str, ...] = ("exports",)
+    needs: Callable[[], str] = lambda: ""
+    fit: Callable[[Any, Any, Any, Path], None] = lambda trainer, module, data, root: trainer.fit(
+        module, data
+    )
+    note: str = ""
+
+    @property
+    def unavailable(self) -> str:
+        """What is not available and why, in the page's words."""
+        said = [f"{what}: {why}" for what, why in self.missing.items()]
+        said += sorted({f"additions listed as *{what}*" for what, _ in self.unseen})
+        return "; ".join(said)

@@ -1,0 +1,70 @@
+"""Mode by mode: the monitor never changes a run, and what it says of a step is right."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.modes.checks")
+
+from tests.modes.checks import CHECKS
+from tests.modes.mode import ALL, Mode
+from tests.modes.runs import forget
+from tests.modes.table import MODES
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*returned `None`.*"),
+]
+PRESETS = ("debug", "train")
+
+
+def rows() -> Iterator[pytest.param]:
+    """Presets share the plain run, so they follow one another."""
+    for mode in MODES:
+        for body in mode.bodies:
+            for preset in PRESETS:
+                for check in mode.checks:
+                    if wanted(mode, body, preset, check):
+                        slow = mode.slow or check in mode.slow_checks
+                        marks = [pytest.mark.slow] if slow else []
+                        yield pytest.param(
+                            mode, body, preset, check, marks=marks,
+                            id=f"{mode.group}: {mode.name}-{body}-{preset}-{check}",
+                        )  # fmt: skip
+
+
+def wanted(mode: Mode, body: str, preset: str, check: str) -> bool:
+    """Of some checks one preset is enough: they take longest, and depend on it least."""
+    if check == "endings" and len(mode.bodies) > 1:
+        return (body, preset) in (("cnn", "debug"), ("gpt", "train"))
+    return preset == "debug" or check not in ("endings", "growth", "copies", "exports")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> Iterator[None]:
+    """What was imported is not looked at when live tensors are counted."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+_last: list[Mode] = []
+
+
+@pytest.mark.parametrize(("mode", "body", "preset", "check"), rows())
+def test_mode(mode: Mode, body: str, preset: str, check: str) -> None:
+    if why_not := mode.needs():
+        pytest.skip(why_not)
+    if _last != [mode]:
+        forget(mode)
+        _last[:] = [mode]
+    CHECKS[check](mode, body, preset)
+
+
+def test_the_table_is_one() -> None:
+    names = [mode.name for mode in MODES]
+    assert len(set(names)) == len(names)
+    assert all(set(mode.checks) <= set(ALL) and mode.checks for mode in MODES)
