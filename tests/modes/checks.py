@@ -168,6 +168,7 @@ def skip_the_rest(trainer: Any, module: Any) -> None:
 # ------------------------------------------------------------------ (d) no growth
 def growth(mode: Mode, body: str, preset: str) -> None:
     """As many tensors are alive after the last step as after an early one."""
+    assert plain(mode, body).growth is not None
     assert watched(mode, body, preset).growth == plain(mode, body).growth
 
 

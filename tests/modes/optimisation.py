@@ -111,13 +111,6 @@ class DetachedGan(Gan):
     """As Lightning's own example: the critic's step generates with grad mode on and detaches."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        taps, body = self.taps, self.body
-
-        class Again:
-            def __call__(self, inputs: Tensor) -> Tensor:
-                return body(inputs)
-
-        loss = None
         generating, judging = self.optimizers()
         self.toggle_optimizer(generating)
         loss = F.softplus(-self.critic(self.scores(batch[0]).softmax(-1))).mean()
@@ -126,7 +119,7 @@ class DetachedGan(Gan):
         generating.step()
         self.untoggle_optimizer(generating)
         self.toggle_optimizer(judging)
-        fake = body(batch[0]).softmax(-1).detach()
+        fake = self.body(batch[0]).softmax(-1).detach()
         judged = F.softplus(self.critic(fake)).mean()
         judging.zero_grad()
         self.manual_backward(judged)
@@ -236,6 +229,10 @@ def three(kind: str) -> Any:
     return loader(kind, 3)
 
 
+def averaging() -> list[Any]:
+    return [StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)]
+
+
 MODES = [
     _row(
         "accumulation",
@@ -269,14 +266,29 @@ MODES = [
         module=frozen,
         missing={"gradients in a frozen block": FROZEN, "gradients behind one": NO_INPUT},
     ),
-    _row("LoRA", module=lora, bodies=("gpt",)),
+    _row(
+        "LoRA",
+        module=lora,
+        bodies=("gpt",),
+        missing={"gradients at the input of the first block": NO_INPUT},
+    ),
     _row("weight tying", module=tied),
     _row("EMAWeightAveraging", callbacks=lambda: [EMAWeightAveraging(decay=0.5)]),
     _row(
         "StochasticWeightAveraging",
-        callbacks=lambda: [StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)],
+        callbacks=averaging,
         trainer=epochs(2),
         data=three,
+        bodies=("gpt",),
+    ),
+    _row(
+        "StochasticWeightAveraging with batch norm",
+        callbacks=averaging,
+        trainer=epochs(2),
+        data=three,
+        bodies=("cnn",),
+        steps=7,
+        note="the pass that renews the norms' statistics counts as a step, as Lightning counts it",
     ),
     _row(
         "LearningRateFinder",

@@ -40,7 +40,7 @@ class Result:
     generators: list[Any]
     before: dict[str, Any]
     after: dict[str, Any]
-    growth: int  #: tensors alive after the last step, less those after the fourth
+    growth: int | None  #: tensors alive after the last step, less those after an early one
     callback: ResidualMonitor | None = None
 
     @property
@@ -61,13 +61,14 @@ class Notes(_Callback):
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         loss = outputs["loss"] if isinstance(outputs, dict) and outputs else outputs
+        at = len(self.losses)
         self.losses.append(loss.double().item() if isinstance(loss, Tensor) else loss)
-        if batch_idx == self.counted[0]:
+        if at == self.counted[0]:
             gc.collect()
             gc.disable()  # from here on reference counts alone must free what a step made
-        if batch_idx in self.counted:
+        if at in self.counted:
             self.alive.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
-        if batch_idx == self.counted[1]:
+        if at == self.counted[1]:
             gc.enable()
 
     def on_exception(self, *args: Any) -> None:
@@ -208,7 +209,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
         [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()],  # noqa: NPY002
         before,
         parts.attached(inner, trainer.optimizers),
-        notes.alive[-1] - notes.alive[0] if len(notes.alive) > 1 else 0,
+        notes.alive[1] - notes.alive[0] if len(notes.alive) == 2 else None,
         ours[0] if ours else None,
     )
 

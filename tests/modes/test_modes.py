@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.modes.checks")
-
 from tests.modes.checks import CHECKS
 from tests.modes.mode import ALL, Mode
 from tests.modes.runs import forget

@@ -23,9 +23,14 @@ _SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
 
 
 class Slot:
-    """The sums of one site in this step, and its hooks."""
+    """The sums of one site in one forward of this step, and its hooks.
 
-    def __init__(self) -> None:
+    Args:
+        earlier: that of the forward before.
+    """
+
+    def __init__(self, earlier: Slot | None = None) -> None:
+        self.earlier = earlier
         self.forward: Tensor | None = None
         self.backward: Tensor | None = None
         self.have = 0
@@ -37,6 +42,13 @@ class Slot:
         self.awaits_input = False  #: whether a hook stands at x, where g_y is reduced with the rest
         self.splits = True  #: whether the shares of shortcut and branch can be told apart
         self.hooked: set[float] = set()  #: numbers of the branch's nodes that have a hook
+
+    def counted(self) -> Slot:
+        """Of the step's forwards up to this one, the last that a backward reached; else this."""
+        slot: Slot | None = self
+        while slot is not None and not slot.have & HAVE_GRAD:
+            slot = slot.earlier
+        return self if slot is None else slot
 
     def remove(self) -> None:
         """Takes every hook off and lets go of gradients and sums."""
