@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,9 @@ class Mode:
         exact: what is exact, in the page's words.
         missing: what is not available -> the reason that the record carries in its place.
         blind: measures that are not available although they can be computed by hand.
-        unseen: (what, module) pairs that the site map lists as noticed and not measured.
+        hidden: modules (patterns) whose additions are not found.
+        unseen: what the site map lists as noticed and not measured.
+        uncaptured: why no step is captured, where none is.
         module: makes the LightningModule (or net, for a loop) of a body.
         trainer: a Trainer's arguments, made anew for each run.
         callbacks: other callbacks, made anew, which stand behind the monitor.
@@ -48,7 +50,11 @@ class Mode:
         checks, bodies: those that apply. slow: left out of `make test`; of a row that is not,
             all but those checks named in `slow_checks` are in.
         needs: says why the mode cannot run here; "" where it can.
-        fit: how it is run.
+        fit: how it is run; what it returns, if anything, is the trainer that ran.
+        off: why nothing is recorded at all, where nothing is.
+        start: the first step that the history in memory has.
+        bare: whether the monitor is given to the Trainer without a list.
+        beside: further callbacks of a watched run.
         note: what else the page should say.
     """
 
@@ -57,7 +63,9 @@ class Mode:
     exact: str = EXACT
     missing: Mapping[str, str] = field(default_factory=dict)
     blind: tuple[str, ...] = ()
-    unseen: Sequence[tuple[str, str]] = ()
+    hidden: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    uncaptured: str = ""
     module: Callable[[str], Any] = nets.Net
     trainer: Callable[[], dict[str, Any]] = dict
     callbacks: Callable[[], list[Any]] = list
@@ -73,14 +81,21 @@ class Mode:
     slow: bool = False
     slow_checks: tuple[str, ...] = ("exports",)
     needs: Callable[[], str] = lambda: ""
-    fit: Callable[[Any, Any, Any, Path], None] = lambda trainer, module, data, root: trainer.fit(
+    fit: Callable[[Any, Any, Any, Path], Any] = lambda trainer, module, data, root: trainer.fit(
         module, data
     )
+    off: str = ""
+    start: int = 0
+    bare: bool = False
+    beside: Callable[[], list[Any]] = list
     note: str = ""
 
     @property
     def unavailable(self) -> str:
         """What is not available and why, in the page's words."""
         said = [f"{what}: {why}" for what, why in self.missing.items()]
-        said += sorted({f"additions listed as *{what}*" for what, _ in self.unseen})
+        listed = f", listed as *{', '.join(self.unseen)}*" if self.unseen else ""
+        said += [f"additions in {', '.join(self.hidden)}{listed}"] if self.hidden else []
+        said += [f"everything: {self.off}"] if self.off else []
+        said += [f"captured steps: {self.uncaptured}"] if self.uncaptured else []
         return "; ".join(said)

@@ -68,6 +68,7 @@ class Training:
     """
 
     taps: Walk | None = None
+    walk: Callable[[Any, Walk, Tensor], Tensor] | None = None  #: another than that of its kind
 
     def __init__(self, kind: str = "cnn", optimizing: Optimizing = sgd) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class Training:
         if self.taps is None:
             return self.body(inputs)
         self.taps.taps.clear()  # of several forwards in a step the last one counts
-        return WALKS[self.kind](self.body, self.taps, inputs)
+        return (self.walk or WALKS[self.kind])(self.body, self.taps, inputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.scores(inputs)

@@ -17,6 +17,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from skipscope import ResidualMonitor
 from skipscope.history import History
@@ -40,6 +41,7 @@ class Result:
     generators: list[Any]
     before: dict[str, Any]
     after: dict[str, Any]
+    graphs: list[int]  #: compiled so far, after each batch
     growth: int | None  #: tensors alive after the last step, less those after an early one
     callback: ResidualMonitor | None = None
 
@@ -55,6 +57,7 @@ class Notes(_Callback):
     def __init__(self, counted: tuple[int, int]) -> None:
         self.losses: list[Any] = []
         self.counted = counted
+        self.graphs: list[int] = []
         self.alive: list[int] = []
 
     def on_train_batch_end(
@@ -62,6 +65,7 @@ class Notes(_Callback):
     ) -> None:
         loss = outputs["loss"] if isinstance(outputs, dict) and outputs else outputs
         at = len(self.losses)
+        self.graphs.append(counters["stats"]["unique_graphs"])
         self.losses.append(loss.double().item() if isinstance(loss, Tensor) else loss)
         if at == self.counted[0]:
             gc.collect()
@@ -113,7 +117,7 @@ class ByHand(_Callback):
         step = step_of(trainer)
         if step in self.steps:
             if step not in self.apart:
-                self._before = {n: p.detach().clone() for n, p in pl_module.named_parameters()}
+                self._before = {n: p.detach().clone() for n, p in _named(pl_module)}
             self.apart[step] = Apart()  # of several micro-batches the last one counts
             pl_module.taps = self.apart[step].taps
 
@@ -137,7 +141,7 @@ class ByHand(_Callback):
         plain = getattr(optimizer, "optimizer", optimizer)
         fused = getattr(plain, "_step_supports_amp_scaling", False)
         mine = {id(p) for group in plain.param_groups for p in group["params"]}
-        for name, p in pl_module.named_parameters():
+        for name, p in _named(pl_module):
             if id(p) in mine:
                 gradient = None if p.grad is None else norm(p.grad)
                 if gradient is not None and fused:
@@ -147,9 +151,20 @@ class ByHand(_Callback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         pl_module.taps = None
         step = self.apart.get(step_of(trainer))
-        for name, p in pl_module.named_parameters() if step is not None else ():
+        for name, p in _named(pl_module) if step is not None else ():
             if name in step.parameters:
                 step.parameters[name] |= _update(self._before[name], p.detach())
+
+
+def _named(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters by the names that they have in the net without its wrappers."""
+    wrappers = ("_orig_mod.", "_checkpoint_wrapped_module.")
+    found = []
+    for name, parameter in module.named_parameters():
+        for wrapper in wrappers:
+            name = name.replace(wrapper, "")
+        found.append((name, parameter))
+    return found
 
 
 def _unscaled(numbers: Numbers, scale: float) -> Numbers:
@@ -184,6 +199,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
     """One run from the same start; `ending` may prepare module and trainer for a bad end."""
     if mode.compiled:
         torch._dynamo.reset()
+        counters.clear()
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002  the generator that third parties use
     torch.manual_seed(7)
@@ -193,14 +209,13 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
     batches = mode.trainer().get("accumulate_grad_batches", 1) * mode.steps
     notes = Notes((min(3, batches - 2), batches - 1))
     with TemporaryDirectory() as root:
-        others = [*mode.callbacks(), notes]
-        settings = mode.trainer()
-        trainer = parts.trainer(root, *callbacks, *others, package=package, **settings)
+        trainer = _trainer(mode, inner, list(callbacks), notes, root, package)
         before = parts.attached(inner)
         if ending is not None:
             ending(trainer, inner)
-        mode.fit(trainer, module, mode.data(body), Path(root))
-    ours = [c for c in callbacks if isinstance(c, ResidualMonitor)]
+        trainer = mode.fit(trainer, module, mode.data(body), Path(root)) or trainer
+        inner = trainer.lightning_module or inner
+    ours = [c for c in trainer.callbacks if isinstance(c, ResidualMonitor)]
     return Result(
         inner,
         trainer,
@@ -209,6 +224,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
         [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()],  # noqa: NPY002
         before,
         parts.attached(inner, trainer.optimizers),
+        notes.graphs,
         notes.alive[1] - notes.alive[0] if len(notes.alive) == 2 else None,
         ours[0] if ours else None,
     )
@@ -233,6 +249,21 @@ def by_hand(mode: Mode, body: str, eager_at: tuple[int, ...] = ()) -> tuple[Resu
     return run(mode, body, walking, *([EagerAt(eager_at)] if eager_at else [])), walking
 
 
+def _trainer(
+    mode: Mode, module: Any, callbacks: list[Any], notes: Notes, root: str, package: str
+) -> Any:
+    """The mode's Trainer, with the monitor first in the list or bare."""
+    settings = mode.trainer()
+    if callable(settings.get("logger")):
+        settings["logger"] = settings["logger"](root)
+    watched = any(isinstance(c, ResidualMonitor) for c in callbacks)
+    others = [*(mode.beside() if watched else ()), *mode.callbacks(), notes]
+    if mode.bare and watched:
+        module.configure_callbacks = lambda: others + callbacks[1:]
+        settings["callbacks"] = callbacks[0]
+    return parts.trainer(root, *callbacks, *others, package=package, **settings)
+
+
 def captured(result: Result) -> tuple[int, ...]:
     return tuple(int(step) for step in result.history.capture_steps)
 
@@ -241,7 +272,3 @@ def forget(mode: Mode) -> None:
     """Lets go of what is kept of the runs of other modes."""
     for kept in (plain, watched, by_hand):
         kept.cache_clear()
-
-
-def parameters_of(module: nn.Module) -> list[Tensor]:
-    return [p.detach() for p in module.parameters()]

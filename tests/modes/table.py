@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.modes import optimisation, precision
+from tests.modes import compiling, hidden, optimisation, precision, shapes, trainers
 from tests.modes.mode import Mode
 
-MODES: list[Mode] = [*precision.MODES, *optimisation.MODES]
+MODES: list[Mode] = [
+    *precision.MODES,
+    *optimisation.MODES,
+    *compiling.MODES,
+    *hidden.MODES,
+    *trainers.MODES,
+    *shapes.MODES,
+]

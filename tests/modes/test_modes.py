@@ -14,6 +14,9 @@ from tests.modes.table import MODES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*returned `None`.*"),
+    # Dynamo looks at `.grad` of everything.
+    pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
 ]
 PRESETS = ("debug", "train")
 
