@@ -67,6 +67,8 @@ class _Looking:
 
     def _leads(self, value: object, compiled: bool, depth: int) -> bool:
         """Whether calling a value calls the function, and something on the way is compiled."""
+        if isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
         inner = getattr(value, "_torchdynamo_orig_callable", None) if callable(value) else None
         if inner is not None:
             return self._leads(inner, True, depth)

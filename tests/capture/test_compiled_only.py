@@ -53,6 +53,13 @@ class AsAnAttribute(nn.Module):
         return self.attend(x, x, x)
 
 
+class AsAStaticMethod(nn.Module):
+    attend = staticmethod(compiled)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(x, x, x)
+
+
 class Eager(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return flex.flex_attention(x, x, x)
@@ -73,7 +80,10 @@ def compiled_whole() -> nn.Module:
     return net
 
 
-@pytest.mark.parametrize("kind", [Named, InAMethod, ThroughAHelper, AsAnAttribute, Setting])
+USING = [Named, InAMethod, ThroughAHelper, AsAnAttribute, AsAStaticMethod, Setting]
+
+
+@pytest.mark.parametrize("kind", USING)
 def test_it_is_recognised(kind: type[nn.Module]) -> None:
     assert compiled_only(nn.Sequential(nn.Linear(2, 2), kind())) == kind.__name__
 

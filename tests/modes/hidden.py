@@ -108,8 +108,7 @@ def walk_whole(net: Any, taps: Walk, inputs: Tensor) -> Tensor:
         y = step(block, "", Walk(), x)
         copies = [t.detach().double() for t in (x, x, y)]
         copies[2] = copies[2] - copies[1]
-        rows = "token" if gpt else "sample"
-        taps.note(f"body.blocks.{k}", x, x, y - x, y, copies, (1.0, 1.0), rows=rows)
+        taps.note(f"body.blocks.{k}", x, x, y - x, y, copies, (1.0, 1.0), rows="sample")
         x = y
     return net.head(net.norm(x)) if gpt else net.head(x.mean((2, 3)))
 

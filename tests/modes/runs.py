@@ -206,7 +206,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
     module = mode.module(body)
     inner = getattr(module, "_orig_mod", module)
     package = "lightning.pytorch" if isinstance(inner, lp.LightningModule) else "pytorch_lightning"
-    batches = mode.trainer().get("accumulate_grad_batches", 1) * mode.steps
+    batches = mode.trainer().get("accumulate_grad_batches", 1) * (mode.steps - mode.start)
     notes = Notes((min(3, batches - 2), batches - 1))
     with TemporaryDirectory() as root:
         trainer = _trainer(mode, inner, list(callbacks), notes, root, package)

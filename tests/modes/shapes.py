@@ -130,7 +130,12 @@ MODES = [
         module=StopGradient,
         note="the forward that a backward reached is measured",
     ),
-    _row("teacher under no_grad", module=Distilled),
+    _row(
+        "teacher under no_grad",
+        module=Distilled,
+        hidden=("teacher.*",),
+        unseen=("no graph",),
+    ),
     _row("varying batch size", data=of_several_batch_sizes),
     _row("varying sequence length and image size", data=of_several_sizes),
     _row(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from tests.lightning import parts
 from tests.modes.checks import CHECKS
 from tests.modes.mode import ALL, Mode
-from tests.modes.runs import forget
+from tests.modes.runs import forget, monitor, run
 from tests.modes.table import MODES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*returned `None`.*"),
+    pytest.mark.filterwarnings("ignore:.*LightningCLI's args parameter.*"),
     # Dynamo looks at `.grad` of everything.
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
@@ -63,6 +66,15 @@ def test_mode(mode: Mode, body: str, preset: str, check: str) -> None:
         forget(mode)
         _last[:] = [mode]
     CHECKS[check](mode, body, preset)
+
+
+@pytest.mark.parametrize(("name", "body"), [("32-true", "cnn"), ("16-mixed, GradScaler", "gpt")])
+def test_no_tensor_more_after_200_captured_steps(name: str, body: str) -> None:
+    known = next(mode for mode in MODES if mode.name == name)
+    mode = replace(known, steps=200, data=lambda kind: parts.loader(kind, 200))
+    result = run(mode, body, monitor(mode, "debug", select=["RES901"]))
+    assert len(result.history.capture_steps) == 200
+    assert result.growth == 0
 
 
 def test_the_table_is_one() -> None:

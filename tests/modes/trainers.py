@@ -31,6 +31,10 @@ def ten(kind: str) -> Any:
     return parts.loader(kind, 10)
 
 
+def in_order(kind: str) -> Any:
+    return parts.loader(kind, 10, shuffle=False)
+
+
 def endless(kind: str) -> Any:
     """A stream whose length nobody knows."""
     return parts.DataLoader(parts.Stream(6, kind), batch_size=None)
@@ -91,10 +95,10 @@ def through_the_cli(trainer: Any, module: Any, data: Any, root: Path) -> Any:
 
 
 def resumed(trainer: Any, module: Any, data: Any, root: Path) -> None:
-    """Three steps with one Trainer, the other three with the next."""
+    """An epoch of three steps with one Trainer, another with the next."""
     ours = [c for c in trainer.callbacks if isinstance(c, ResidualMonitor)]
     first = [ResidualMonitor(**_settings(c.options)) for c in ours]
-    before = parts.trainer(root, *first, max_steps=3)
+    before = parts.trainer(root, *first)
     before.fit(type(module)(module.kind), data)
     before.save_checkpoint(root / "saved.ckpt")
     trainer.fit(module, data, ckpt_path=root / "saved.ckpt")
@@ -151,9 +155,9 @@ MODES = [
     _row("sanity check", trainer=set_to(num_sanity_val_steps=2), fit=with_validation),
     _row("validation inside an epoch", trainer=set_to(val_check_interval=2), fit=with_validation),
     _row("limit_train_batches", trainer=set_to(limit_train_batches=6), data=ten),
-    _row("overfit_batches", trainer=set_to(overfit_batches=6), data=ten),
+    _row("overfit_batches", trainer=set_to(overfit_batches=6), data=in_order),
     _row("IterableDataset", data=endless),
-    _row("max_steps", trainer=set_to(max_steps=6, max_epochs=-1), data=ten),
+    _row("max_steps", trainer=set_to(max_steps=6), data=ten),
     _row("max_time", trainer=set_to(max_time="00:01:00:00")),
     _row("validate only", fit=only("validate"), **STAGE),
     _row("test only", fit=only("test"), **STAGE),
@@ -161,6 +165,8 @@ MODES = [
     _row(
         "resume from a checkpoint",
         fit=resumed,
+        trainer=set_to(max_epochs=2),
+        data=lambda kind: parts.loader(kind, 3),
         start=3,
         looked=(3, 4),
         note="in the old file, without gap or double",
