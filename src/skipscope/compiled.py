@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -100,11 +100,14 @@ def _named(function: FunctionType) -> Iterator[object]:
         for other in names & scope.keys():
             if type(scope[other]) is type(sys):
                 yield getattr(scope[other], name, None)
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
+    yield from map(_content, function.__closure__ or ())
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
 
 
 def _setting(module: nn.Module) -> object:

@@ -1,4 +1,4 @@
-"""Code that is to run compiled only: it is recognised, and then no step is captured, which is said."""
+"""Code that is to run compiled only is recognised; then no step is captured, which is said."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from tests.modes.runs import (
     monitor,
     plain,
     run,
+    skipped,
     watched,
 )
 
@@ -46,8 +47,8 @@ def bits(mode: Mode, body: str, preset: str) -> None:
         return
     steps = list(range(mode.start, mode.steps))
     assert ours.history.fact("step").tolist() == steps
-    skipped = ours.history.fact("skipped").tolist()
-    assert [s for s, it in zip(steps, skipped, strict=True) if it] == list(mode.skipped)
+    told = ours.history.fact("skipped").tolist()
+    assert [s for s, it in zip(steps, told, strict=True) if it] == skipped(mode, body)
     if mode.uncaptured:
         assert not captured(ours)
         assert mode.uncaptured in ours.history.run.uncaptured
@@ -55,6 +56,7 @@ def bits(mode: Mode, body: str, preset: str) -> None:
         assert list(captured(ours)) == steps
     else:
         assert {mode.start, *mode.looked} <= set(captured(ours)) < set(steps) | {mode.steps}
+    assert ours.history.run.compiled == mode.compiled
     if mode.compiled:
         close_to_the_compiled_run(mode, body, ours)
 
@@ -82,10 +84,23 @@ def numbers(mode: Mode, body: str, preset: str) -> None:
     for step, apart in walking.apart.items():
         assert apart.sites, "nothing was computed apart"
         off += site_errors(mode, ours, step, apart)
-        off += parameter_errors(mode, ours, step, apart)
+        off += parameter_errors(mode, body, ours, step, apart)
     assert reasons(mode, ours) == set(mode.missing.values())
+    facts_of_steps(mode, body, ours)
     assert not off, "\n".join([f"{len(off)} wrong", *off[:8]])
     assert {u.what for u in ours.history.sites.unseen} == set(mode.unseen)
+
+
+def facts_of_steps(mode: Mode, body: str, ours: Result) -> None:
+    """Loss and loss scale are those that the plain run shows; Lightning divides its loss."""
+    every = mode.trainer().get("accumulate_grad_batches", 1)
+    steps = ours.history.fact("step").tolist()
+    eager_at = captured(ours) if mode.compiled else ()
+    for step in mode.looked:
+        row = steps.index(step)
+        loss, scale, _ = plain(mode, body, eager_at).of_steps[step]
+        assert ours.history.fact("loss")[row] == pytest.approx(loss * every, rel=1e-6)
+        assert ours.history.fact("loss_scale")[row] == scale
 
 
 def reasons(mode: Mode, ours: Result) -> set[str]:
@@ -121,9 +136,9 @@ def is_hidden(mode: Mode, module: str) -> bool:
     return any(fnmatch.fnmatchcase(module, pattern) for pattern in mode.hidden)
 
 
-def parameter_errors(mode: Mode, ours: Result, step: int, apart: Apart) -> list[str]:
+def parameter_errors(mode: Mode, body: str, ours: Result, step: int, apart: Apart) -> list[str]:
     history = ours.history
-    if step in mode.skipped:
+    if step in skipped(mode, body):
         assert step not in history.update_steps
         return []
     off = []
@@ -181,9 +196,9 @@ def endings(mode: Mode, body: str, preset: str) -> None:
             run(mode, body, monitor(mode, preset, select=["RES901"]), failing, ending=prepare)
         trainer, module, before = left
         assert parts.attached(module, trainer.optimizers) == before, repr(mistake)
-    skipped = run(mode, body, monitor(mode, preset, select=["RES901"]), ending=skip_the_rest)
-    assert skipped.after == skipped.before
-    assert len(skipped.losses) < len(ours.losses)
+    short = run(mode, body, monitor(mode, preset, select=["RES901"]), ending=skip_the_rest)
+    assert short.after == short.before
+    assert len(short.losses) < len(ours.losses)
 
 
 def skip_the_rest(trainer: Any, module: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,14 +40,11 @@ class Checkpointed(nn.Module):
 def walk_inside(net: Any, taps: Walk, inputs: Tensor) -> Tensor:
     """The walk of a net whose blocks are wrapped, without what wraps them."""
 
-    class Unwrapped:
-        blocks = [getattr(b, "_checkpoint_wrapped_module", b) for b in net.blocks]
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(net, name)
-
+    net = getattr(net, "_orig_mod", net)
+    parts_of = dict(net.named_children())
+    parts_of["blocks"] = [getattr(b, "_checkpoint_wrapped_module", b) for b in net.blocks]
     kind = "gpt" if hasattr(net, "tokens") else "cnn"
-    return WALKS[kind](Unwrapped(), taps, inputs)
+    return WALKS[kind](SimpleNamespace(**parts_of), taps, inputs)
 
 
 def checkpointed(*, reentrant: bool, backend: str = "") -> Callable[[str], Net]:

@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.lightning.parts import loader
 from tests.modes.mode import Mode
-from tests.modes.nets import Net, with_optimizer
+from tests.modes.nets import Net
 
 GROUP = "Optimisation"
 _row = partial(Mode, group=GROUP)
@@ -61,6 +61,27 @@ class SeveralBackwards(Net):
         self.manual_backward(loss)
         optimizer.step()
         return loss.detach()
+
+
+class TwoOptimizers(Net):
+    """Each has its backward; both hold a part of the net."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        for optimizer in self.optimizers():
+            loss = self.loss(batch)
+            self.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+        return loss.detach()
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        blocks = list(self.body.blocks.parameters())
+        others = [p for p in self.parameters() if not any(p is b for b in blocks)]
+        return [torch.optim.SGD(blocks, lr=0.1), torch.optim.AdamW(others, lr=1e-3)]
 
 
 class Penalised(Net):
@@ -259,6 +280,7 @@ MODES = [
         measures=("branch_ratio", "growth", "cosine", "grad_sum_norm", "grad_input_norm"),
         note="backwards with create_graph are passed over",
     ),
+    _row("manual optimization, two optimizers of one net", module=TwoOptimizers),
     _row("manual optimization, a GAN", module=Gan),
     _row("manual optimization, a GAN that detaches", module=DetachedGan),
     _row(

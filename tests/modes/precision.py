@@ -88,6 +88,18 @@ MODES = [
         note=SKIPPED,
     ),
     _row(
+        "16-mixed, overflow at the start",
+        trainer=scaled(2.0**20),
+        skipped=None,
+        note=SKIPPED,
+    ),
+    _row(
+        "16-mixed, fused AdamW, accumulation",
+        trainer=scaled(2.0**10, accumulate_grad_batches=2),
+        module=adamw(fused=True),
+        data=lambda body: loader(body, 12),
+    ),
+    _row(
         "16-mixed, accumulation, clipping",
         trainer=scaled(2.0**10, accumulate_grad_batches=2, gradient_clip_val=0.05),
         module=adamw(),

@@ -37,6 +37,8 @@ class Result:
     module: Any
     trainer: Any
     losses: list[Any]
+    #: loss of a step's last micro-batch, its factor, and whether that fell afterwards
+    of_steps: dict[int, tuple[Any, float, bool]]
     weights: list[Tensor]
     generators: list[Any]
     before: dict[str, Any]
@@ -58,7 +60,12 @@ class Notes(_Callback):
         self.losses: list[Any] = []
         self.counted = counted
         self.graphs: list[int] = []
+        self.of_steps: dict[int, tuple[Any, float, bool]] = {}
+        self._scale = 1.0
         self.alive: list[int] = []
+
+    def on_before_backward(self, trainer: Any, *args: Any) -> None:
+        self._scale = scale_of(trainer)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -67,6 +74,8 @@ class Notes(_Callback):
         at = len(self.losses)
         self.graphs.append(counters["stats"]["unique_graphs"])
         self.losses.append(loss.double().item() if isinstance(loss, Tensor) else loss)
+        fell = scale_of(trainer) < self._scale
+        self.of_steps[step_of(trainer)] = self.losses[-1], self._scale, fell
         if at == self.counted[0]:
             gc.collect()
             gc.disable()  # from here on reference counts alone must free what a step made
@@ -220,6 +229,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
         inner,
         trainer,
         notes.losses,
+        notes.of_steps,
         [w.detach().clone() for w in parts.weights(inner)],
         [torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()],  # noqa: NPY002
         before,
@@ -262,6 +272,15 @@ def _trainer(
         module.configure_callbacks = lambda: others + callbacks[1:]
         settings["callbacks"] = callbacks[0]
     return parts.trainer(root, *callbacks, *others, package=package, **settings)
+
+
+def skipped(mode: Mode, body: str) -> list[int]:
+    """The steps that no optimizer took."""
+    if mode.skipped is not None:
+        return list(mode.skipped)
+    found = [step for step, (*_, fell) in plain(mode, body).of_steps.items() if fell]
+    assert found
+    return found
 
 
 def captured(result: Result) -> tuple[int, ...]:
