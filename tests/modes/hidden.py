@@ -150,6 +150,7 @@ MODES = [
     ),
     _row(
         "TorchScript submodule",
+        slow=True,
         module=scripted,
         hidden=("body.blocks.1",),
         checks=tuple(check for check in ALL if check != "copies"),

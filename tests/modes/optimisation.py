@@ -263,6 +263,7 @@ MODES = [
     ),
     _row(
         "accumulation with a rest",
+        slow=True,
         trainer=lambda: {"accumulate_grad_batches": 2},
         data=lambda kind: loader(kind, 11),
     ),
@@ -298,6 +299,7 @@ MODES = [
     _row("EMAWeightAveraging", callbacks=lambda: [EMAWeightAveraging(decay=0.5)]),
     _row(
         "StochasticWeightAveraging",
+        slow=True,
         callbacks=averaging,
         trainer=epochs(2),
         data=three,

@@ -68,13 +68,14 @@ def scheduled(module: Any) -> dict[str, Any]:
 SKIPPED = "update sizes of a skipped step: it is a skipped step, not an update of 0"
 MODES = [
     _row("32-true", slow_checks=()),
-    _row("64-true", trainer=lambda: {"precision": "64-true"}),
+    _row("64-true", slow=True, trainer=lambda: {"precision": "64-true"}),
     _row("bf16-mixed", trainer=lambda: {"precision": "bf16-mixed"}, module=adamw()),
     _row("bf16-true", trainer=lambda: {"precision": "bf16-true"}),
     _row("16-mixed, GradScaler", trainer=scaled(2.0**10)),
     _row("16-mixed, fused AdamW", trainer=scaled(2.0**10), module=adamw(fused=True)),
     _row(
         "16-mixed, skipped steps",
+        slow=True,
         trainer=scaled(2.0**10),
         module=overflowing(),
         skipped=(1, 3),
@@ -106,9 +107,9 @@ MODES = [
         data=lambda body: loader(body, 12),
     ),
     _row("fused AdamW", module=adamw(fused=True)),
-    _row("foreach AdamW", module=adamw(foreach=True)),
-    _row("fused SGD", module=sgd(fused=True)),
-    _row("foreach SGD", module=sgd(foreach=True)),
+    _row("foreach AdamW", slow=True, module=adamw(foreach=True)),
+    _row("fused SGD", slow=True, module=sgd(fused=True)),
+    _row("foreach SGD", slow=True, module=sgd(foreach=True)),
     _row(
         "LBFGS",
         module=with_optimizer(lambda m: torch.optim.LBFGS(m.parameters(), lr=0.1, max_iter=3)),

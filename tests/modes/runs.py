@@ -54,11 +54,11 @@ class Result:
 
 
 class Notes(_Callback):
-    """Notes the loss of each batch, and counts live tensors after two of them."""
+    """Notes the loss of each batch, and counts live tensors from the batch `first` on."""
 
-    def __init__(self, counted: tuple[int, int]) -> None:
+    def __init__(self, first: int) -> None:
         self.losses: list[Any] = []
-        self.counted = counted
+        self.first = first
         self.graphs: list[int] = []
         self.of_steps: dict[int, tuple[Any, float, bool]] = {}
         self._scale = 1.0
@@ -76,16 +76,16 @@ class Notes(_Callback):
         self.losses.append(loss.double().item() if isinstance(loss, Tensor) else loss)
         fell = scale_of(trainer) < self._scale
         self.of_steps[step_of(trainer)] = self.losses[-1], self._scale, fell
-        if at == self.counted[0]:
+        if at == self.first:
             gc.collect()
             gc.disable()  # from here on reference counts alone must free what a step made
-        if at in self.counted:
+        if at >= self.first:
             self.alive.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
-        if at == self.counted[1]:
-            gc.enable()
 
-    def on_exception(self, *args: Any) -> None:
+    def on_train_end(self, *args: Any) -> None:
         gc.enable()
+
+    on_exception = on_train_end
 
 
 class EagerAt(_Callback):
@@ -215,8 +215,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
     module = mode.module(body)
     inner = getattr(module, "_orig_mod", module)
     package = "lightning.pytorch" if isinstance(inner, lp.LightningModule) else "pytorch_lightning"
-    batches = mode.trainer().get("accumulate_grad_batches", 1) * (mode.steps - mode.start)
-    notes = Notes((min(3, batches - 2), batches - 1))
+    notes = Notes(min(3, mode.steps - mode.start - 2))
     with TemporaryDirectory() as root:
         trainer = _trainer(mode, inner, list(callbacks), notes, root, package)
         before = parts.attached(inner)
@@ -235,7 +234,7 @@ def run(mode: Mode, body: str, *callbacks: Any, ending: Any = None) -> Result:
         before,
         parts.attached(inner, trainer.optimizers),
         notes.graphs,
-        notes.alive[1] - notes.alive[0] if len(notes.alive) == 2 else None,
+        notes.alive[-1] - notes.alive[0] if len(notes.alive) > 1 else None,
         ours[0] if ours else None,
     )
 
@@ -287,7 +286,7 @@ def captured(result: Result) -> tuple[int, ...]:
     return tuple(int(step) for step in result.history.capture_steps)
 
 
-def forget(mode: Mode) -> None:
+def forget() -> None:
     """Lets go of what is kept of the runs of other modes."""
     for kept in (plain, watched, by_hand):
         kept.cache_clear()

@@ -22,16 +22,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
 ]
 PRESETS = ("debug", "train")
+#: The one or the other, row by row, in `make test`; both in `make test-all`.
+ENDINGS = (("cnn", "debug"), ("gpt", "train"))
 
 
 def rows() -> Iterator[pytest.param]:
     """Presets share the plain run, so they follow one another."""
-    for mode in MODES:
+    for at, mode in enumerate(MODES):
         for body in mode.bodies:
             for preset in PRESETS:
                 for check in mode.checks:
                     if wanted(mode, body, preset, check):
-                        slow = mode.slow or check in mode.slow_checks
+                        slow = mode.slow or is_slow(at, mode, body, check)
                         marks = [pytest.mark.slow] if slow else []
                         yield pytest.param(
                             mode, body, preset, check, marks=marks,
@@ -42,8 +44,13 @@ def rows() -> Iterator[pytest.param]:
 def wanted(mode: Mode, body: str, preset: str, check: str) -> bool:
     """Of some checks one preset is enough: they take longest, and depend on it least."""
     if check == "endings" and len(mode.bodies) > 1:
-        return (body, preset) in (("cnn", "debug"), ("gpt", "train"))
+        return (body, preset) in ENDINGS
     return preset == "debug" or check not in ("endings", "growth", "copies", "exports")
+
+
+def is_slow(at: int, mode: Mode, body: str, check: str) -> bool:
+    other = len(mode.bodies) > 1 and body != ENDINGS[at % 2][0]
+    return check in mode.slow_checks or (check == "endings" and other)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,11 +70,12 @@ def test_mode(mode: Mode, body: str, preset: str, check: str) -> None:
     if why_not := mode.needs():
         pytest.skip(why_not)
     if _last != [mode]:
-        forget(mode)
+        forget()
         _last[:] = [mode]
     CHECKS[check](mode, body, preset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "body"), [("32-true", "cnn"), ("16-mixed, GradScaler", "gpt")])
 def test_no_tensor_more_after_200_captured_steps(name: str, body: str) -> None:
     known = next(mode for mode in MODES if mode.name == name)

@@ -125,7 +125,7 @@ STAGE = {
 }
 MODES = [
     _row("pytorch_lightning, bare callback", bare=True),
-    _row("lightning.pytorch, in a list", module=OtherNet),
+    _row("lightning.pytorch, in a list", slow=True, module=OtherNet),
     _row("lightning.pytorch, bare callback", module=OtherNet, bare=True),
     _row(
         "LightningCLI",
@@ -150,15 +150,16 @@ MODES = [
     _row("logger=True", trainer=set_to(logger=TensorBoardLogger)),
     _row(
         "several loggers",
+        slow=True,
         trainer=set_to(logger=lambda root: [TensorBoardLogger(root), CSVLogger(root)]),
     ),
     _row("sanity check", trainer=set_to(num_sanity_val_steps=2), fit=with_validation),
     _row("validation inside an epoch", trainer=set_to(val_check_interval=2), fit=with_validation),
-    _row("limit_train_batches", trainer=set_to(limit_train_batches=6), data=ten),
+    _row("limit_train_batches", slow=True, trainer=set_to(limit_train_batches=6), data=ten),
     _row("overfit_batches", trainer=set_to(overfit_batches=6), data=in_order),
     _row("IterableDataset", data=endless),
     _row("max_steps", trainer=set_to(max_steps=6), data=ten),
-    _row("max_time", trainer=set_to(max_time="00:01:00:00")),
+    _row("max_time", slow=True, trainer=set_to(max_time="00:01:00:00")),
     _row("validate only", fit=only("validate"), **STAGE),
     _row("test only", fit=only("test"), **STAGE),
     _row("predict only", fit=only("predict"), **STAGE),
