@@ -1,7 +1,10 @@
 """Write docs/compatibility.md: the table of modes, and what became of each row's checks.
 
-pytest tests/modes -p tests.modes.outcomes --outcomes outcomes.json
+pytest tests/modes tests/ranks -p tests.modes.outcomes --outcomes outcomes.json
 python docs/generate_compatibility.py outcomes.json
+
+A row is whatever has the fields of `tests.modes.mode.Mode` that the page shows; its tests are those
+with the parameters `mode` and `check`.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ with `preset="debug"`, which captures every step, and with the default preset.
 *Everything* means: losses, final weights and random generators are bit for bit those of the run
 without the monitor; r, growth, cosines, gradient norms and gains, the gradient's split, and update
 sizes of a captured step are within 1e-4 of a computation apart, by hand and in float64.
+
+Rows run under a Lightning Trainer. `Monitor` in a plain loop gives the same history, number by
+number, for the same model and seed. No row needs a logger, so none has one but where it says so.
 
 The checks of a row:
 """

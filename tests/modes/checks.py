@@ -35,7 +35,7 @@ from tests.modes.runs import (
 def bits(mode: Mode, body: str, preset: str) -> None:
     """Losses, weights and generators are those of the run without the monitor."""
     ours = watched(mode, body, preset)
-    theirs = plain(mode, body, captured(ours) if mode.compiled else ())
+    theirs = unwatched(mode, body, preset)
     assert len(ours.losses) >= mode.steps - mode.start
     assert ours.losses == theirs.losses
     assert parts.equal(ours.weights, theirs.weights)
@@ -61,6 +61,12 @@ def bits(mode: Mode, body: str, preset: str) -> None:
         close_to_the_compiled_run(mode, body, ours)
 
 
+def unwatched(mode: Mode, body: str, preset: str) -> Result:
+    """The run without the monitor; of a compiled mode, eager where the watched run is."""
+    eager_at = captured(watched(mode, body, preset)) if mode.compiled else ()
+    return plain(mode, body, eager_at)
+
+
 def close_to_the_compiled_run(mode: Mode, body: str, ours: Result) -> None:
     """Weights within a tolerance, and nothing is compiled more often."""
     theirs = plain(mode, body)
@@ -78,7 +84,7 @@ def numbers(mode: Mode, body: str, preset: str) -> None:
     """Every measure of a captured step, or the reason why it is not available."""
     ours = watched(mode, body, preset)
     result, walking = by_hand(mode, body, captured(ours) if mode.compiled else ())
-    assert result.losses == plain(mode, body, captured(ours) if mode.compiled else ()).losses
+    assert result.losses == unwatched(mode, body, preset).losses
     assert set(walking.apart) == set(mode.looked)
     off: list[str] = []
     for step, apart in walking.apart.items():
@@ -86,19 +92,20 @@ def numbers(mode: Mode, body: str, preset: str) -> None:
         off += site_errors(mode, ours, step, apart)
         off += parameter_errors(mode, body, ours, step, apart)
     assert reasons(mode, ours) == set(mode.missing.values())
-    facts_of_steps(mode, body, ours)
+    facts_of_steps(mode, body, preset)
     assert not off, "\n".join([f"{len(off)} wrong", *off[:8]])
     assert {u.what for u in ours.history.sites.unseen} == set(mode.unseen)
 
 
-def facts_of_steps(mode: Mode, body: str, ours: Result) -> None:
+def facts_of_steps(mode: Mode, body: str, preset: str) -> None:
     """Loss and loss scale are those that the plain run shows; Lightning divides its loss."""
     every = mode.trainer().get("accumulate_grad_batches", 1)
+    ours = watched(mode, body, preset)
     steps = ours.history.fact("step").tolist()
-    eager_at = captured(ours) if mode.compiled else ()
+    theirs = unwatched(mode, body, preset)
     for step in mode.looked:
         row = steps.index(step)
-        loss, scale, _ = plain(mode, body, eager_at).of_steps[step]
+        loss, scale, _ = theirs.of_steps[step]
         assert ours.history.fact("loss")[row] == pytest.approx(loss * every, rel=1e-6)
         assert ours.history.fact("loss_scale")[row] == scale
 
@@ -217,7 +224,7 @@ def growth(mode: Mode, body: str, preset: str) -> None:
 def copies(mode: Mode, body: str, preset: str) -> None:
     """The net can be copied, pickled and saved."""
     for way in COPIES.values():
-        ours, theirs = watched(mode, body, preset), plain(mode, body)
+        ours, theirs = watched(mode, body, preset), unwatched(mode, body, preset)
         assert torch.equal(output(ours, body, way), output(theirs, body, way))
 
 
@@ -225,7 +232,7 @@ def exports(mode: Mode, body: str, preset: str) -> None:
     """Scripted and exported too, where the net of a plain run can be."""
     for way in EXPORTS.values():
         try:
-            expected = output(plain(mode, body), body, way)
+            expected = output(unwatched(mode, body, preset), body, way)
         except Exception:
             continue  # so can the plain one not
         assert torch.equal(output(watched(mode, body, preset), body, way), expected)

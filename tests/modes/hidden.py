@@ -19,6 +19,10 @@ from tests.modes.nets import WALKS, Net, walk_cnn_block, walk_gpt_block
 
 GROUP = "Checkpointing and hidden code"
 _row = partial(Mode, group=GROUP)
+TWICE = (
+    "PyTorch updates a batch norm's statistics twice in an eager checkpointed step, once in a "
+    "compiled one: with batch norm these follow the captured steps"
+)
 WHOLE = "watched as a whole module: its two paths cannot be told apart"
 SPLIT = tuple(name for name in BACKWARD if name.partition("_")[0] in ("branch", "identity"))
 SPLIT += ("gradient_branch_ratio", "gradient_cosine")
@@ -53,7 +57,10 @@ def checkpointed(*, reentrant: bool, backend: str = "") -> Callable[[str], Net]:
         net.walk = walk_inside
         wrapped = [Checkpointed(block, reentrant=reentrant) for block in net.body.blocks]
         net.body.blocks = type(net.body.blocks)(*([wrapped] if kind == "gpt" else wrapped))
-        if backend:
+        if backend:  # without dropout: its draws differ where a checkpoint is compiled
+            for module in net.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = 0.0
             net.body = torch.compile(net.body, backend=backend)
         return net
 
@@ -136,6 +143,8 @@ MODES = [
         "non-reentrant checkpointing in a compiled net",
         exact="as a run that executes the captured steps eagerly, bit for bit",
         module=checkpointed(reentrant=False, backend="aot_eager"),
+        bodies=("gpt",),
+        note=TWICE,
         compiled=True,
         slow=True,
     ),
@@ -143,6 +152,8 @@ MODES = [
         "reentrant checkpointing in a compiled net",
         exact="as a run that executes the captured steps eagerly, bit for bit",
         module=checkpointed(reentrant=True, backend="eager"),
+        bodies=("gpt",),
+        note=TWICE,
         compiled=True,
         hidden=("body.blocks.*",),
         unseen=("no graph",),
