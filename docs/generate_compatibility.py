@@ -31,7 +31,10 @@ with `preset="debug"`, which captures every step, and with the default preset.
 
 *Everything* means: losses, final weights and random generators are bit for bit those of the run
 without the monitor; r, growth, cosines, gradient norms and gains, the gradient's split, and update
-sizes of a captured step are within 1e-4 of a computation apart, by hand and in float64.
+sizes of a captured step are within 1e-4 of a computation apart, by hand and in float64. Under
+`torch.compile` captured steps run without the compiled code: bits are those of a run that executes
+the same steps eagerly, those of the run without the monitor within a tolerance, and no graph is
+compiled more often.
 
 Rows run under a Lightning Trainer. `Monitor` in a plain loop gives the same history, number by
 number, for the same model and seed. No row needs a logger, so none has one but where it says so.

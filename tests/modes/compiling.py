@@ -17,7 +17,7 @@ from tests.modes.mode import Mode
 from tests.modes.nets import Net, sgd
 
 GROUP = "torch.compile"
-EXACT = "as a run that executes the captured steps eagerly, bit for bit; no graph is compiled again"
+EXACT = "everything, against a run that executes the captured steps eagerly"
 FLEX = "flex_attention, which writes out all scores when it runs eagerly"
 _row = partial(Mode, group=GROUP, exact=EXACT, compiled=True)
 

@@ -19,9 +19,10 @@ from tests.modes.nets import WALKS, Net, walk_cnn_block, walk_gpt_block
 
 GROUP = "Checkpointing and hidden code"
 _row = partial(Mode, group=GROUP)
+EAGERLY = "everything, against a run that executes the captured steps eagerly"
 TWICE = (
-    "PyTorch updates a batch norm's statistics twice in an eager checkpointed step, once in a "
-    "compiled one: with batch norm these follow the captured steps"
+    "a GPT without dropout; PyTorch updates a batch norm's statistics twice in an eager "
+    "checkpointed step and once in a compiled one, so with batch norm they differ"
 )
 WHOLE = "watched as a whole module: its two paths cannot be told apart"
 SPLIT = tuple(name for name in BACKWARD if name.partition("_")[0] in ("branch", "identity"))
@@ -141,7 +142,7 @@ MODES = [
     ),
     _row(
         "non-reentrant checkpointing in a compiled net",
-        exact="as a run that executes the captured steps eagerly, bit for bit",
+        exact=EAGERLY,
         module=checkpointed(reentrant=False, backend="aot_eager"),
         bodies=("gpt",),
         note=TWICE,
@@ -150,7 +151,7 @@ MODES = [
     ),
     _row(
         "reentrant checkpointing in a compiled net",
-        exact="as a run that executes the captured steps eagerly, bit for bit",
+        exact=EAGERLY,
         module=checkpointed(reentrant=True, backend="eager"),
         bodies=("gpt",),
         note=TWICE,

@@ -278,6 +278,7 @@ MODES = [
     _row(
         "gradient penalty",
         module=Penalised,
+        exact="the run, update sizes; r, growth, cosine and gradient norms of sites",
         measures=("branch_ratio", "growth", "cosine", "grad_sum_norm", "grad_input_norm"),
         note="backwards with create_graph are passed over",
     ),
