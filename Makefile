@@ -7,13 +7,13 @@ BIN     := .venv/bin
 STAMP   := .venv/.installed
 
 # Each of pytest's workers computes on one thread; more would only fight over the cores.
-test test-all: export OMP_NUM_THREADS = 1
+test test-all compatibility: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all check format bench faults docs build clean
+.PHONY: help venv demo test test-all check format bench faults compatibility docs build clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -52,6 +52,11 @@ bench: $(STAMP)  ## what the monitor costs (not a test)
 
 faults: $(STAMP)  ## plant faults in healthy nets: recall, false alarms (hours)
 	$(BIN)/python -m benchmarks.faults $(FAULTS)
+
+compatibility: $(STAMP)  ## run every mode and write docs/compatibility.md (minutes)
+	-$(BIN)/python -m pytest tests/modes $(wildcard tests/ranks) -q \
+		-p tests.modes.outcomes --outcomes .outcomes.json
+	$(BIN)/python docs/generate_compatibility.py .outcomes.json
 
 docs: $(STAMP)  ## the documentation, in docs/_build/html
 	$(BIN)/python docs/generate_rules.py

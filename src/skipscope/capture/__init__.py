@@ -86,7 +86,7 @@ class Capture(Passing):
         self._loss_scale = loss_scale
         self._discovery = Discovery(model, self._on_site, whole=watch.named, guard=guard)
         self._slots: dict[tuple[str, str, int], Slot] = {}
-        self._read: dict[tuple[str, str, int], tuple[Slot, RowSums]] = {}
+        self._read: dict[Slot, RowSums] = {}
         self._rows_read = 0
         self._all_slots: list[Slot] = []
         self.loss: Tensor | None = None  #: what backward was called on
@@ -141,9 +141,10 @@ class Capture(Passing):
     def _on_site(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         if not self._watch(found.module):
             return run()
-        slot = self._slots.get(found.key) if found.parallel else None
+        before = self._slots.get(found.key)
+        slot = before if found.parallel else None
         if slot is None:
-            slot = Slot()
+            slot = Slot(before)
             slot.splits = found.watched == "addition"
             self._all_slots.append(slot)
         self._slots[found.key] = slot
@@ -167,7 +168,7 @@ class Capture(Passing):
         if found.relation.path or found.shortcut_factor != 1.0:
             x = self._discovery.places.tensor_at(found.relation.source)
         read = row_sums(s, f, x, factors=factors, rows=found.rows)
-        self._read[found.key] = slot, read
+        self._read[slot] = read
         self._rows_read += read.rows
         if self._rows_read > MAX_ROWS:
             self._make_sums()
@@ -177,8 +178,7 @@ class Capture(Passing):
 
     def _make_sums(self) -> None:
         """The forward sums of all sites that were read and wait for it."""
-        slots, read = zip(*self._read.values(), strict=True) if self._read else ((), ())
-        for slot, sums in zip(slots, forward_sums(read), strict=True):
+        for slot, sums in zip(self._read, forward_sums(list(self._read.values())), strict=True):
             slot.forward = sums
         self._read.clear()
         self._rows_read = 0
@@ -231,7 +231,7 @@ class Capture(Passing):
         """Puts all numbers of the step into a transfer; after its move, the result can be had."""
         self._make_sums()
         found = tuple(f for f in self._discovery.found.values() if f.key in self._slots)
-        slots = [self._slots[f.key] for f in found]
+        slots = [self._slots[f.key].counted() for f in found]
         vectors = [transfer.add(vector) for slot in slots for vector in slot.vectors()]
         loss = None if self.loss is None else transfer.add(self.loss)
         scale = None if self.scale is None else transfer.add(self.scale)

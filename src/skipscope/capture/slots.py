@@ -25,9 +25,14 @@ _SECOND_ORDER = REASONS.index("only a backward with create_graph reached it")
 
 
 class Slot:
-    """The sums of one site in this step, and its hooks."""
+    """The sums of one site in one forward of this step, and its hooks.
 
-    def __init__(self) -> None:
+    Args:
+        earlier: that of the forward before.
+    """
+
+    def __init__(self, earlier: Slot | None = None) -> None:
+        self.earlier = earlier
         self.forward: Tensor | None = None
         self.backward: Tensor | None = None
         self.have = 0
@@ -48,6 +53,13 @@ class Slot:
         if self.unread:
             return _IRREDUCIBLE
         return 0 if self.have & HAVE_SPLIT else self.why
+
+    def counted(self) -> Slot:
+        """Of the step's forwards up to this one, the last that a backward reached; else this."""
+        slot: Slot | None = self
+        while slot is not None and not slot.have & HAVE_GRAD:
+            slot = slot.earlier
+        return self if slot is None else slot
 
     def remove(self) -> None:
         """Takes every hook off and lets go of gradients and sums."""

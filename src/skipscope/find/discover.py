@@ -348,6 +348,10 @@ class Discovery(Passing):
         with torch.no_grad():
             branch = y.to(wide(y.device)) - s.to(wide(s.device))
         self._visit(found, s, branch, lambda: y)
+        # What was noticed inside and could not be measured is a part of it now.
+        unseen = self.observations.unseen
+        for key in [k for k in unseen if k[1] == name or k[1].startswith(f"{name}.")]:
+            del unseen[key]
 
     def _found_inside(self, module: str) -> bool:
         return any(

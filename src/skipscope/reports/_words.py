@@ -266,7 +266,7 @@ def cost(view: View) -> str:
             f" {number(others)}, host {number(spent.host_ms)} ms)"
         )
     parts = [share, counted(spent.captures, "capture")]
-    if view.run.compiled:
+    if view.run.compiled and not view.run.uncaptured:
         parts.append("captured steps ran eagerly")
     return ", ".join(parts)
 
@@ -290,7 +290,8 @@ def skipped(view: View) -> list[str]:
 
 def unseen(view: View) -> list[str]:
     """Additions seen and not measured, and sites of which something is missing."""
-    lines = [
+    lines = [f"no step was captured: {view.run.uncaptured}"] if view.run.uncaptured else []
+    lines += [
         f"{one.where or 'model'} {one.what}{f' x{one.count}' if one.count > 1 else ''}"
         f" ({one.source}): {one.reason}"
         for one in view.unseen
