@@ -128,7 +128,7 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
-    sites; one about a whole stream explains those of `explains_overall` that do too. One of a
+    sites or within its places; one about a whole stream explains those of `explains_overall` that do too. One of a
     `whole_stream` rule, or at a module without a site, whose depth is unknown, explains those of
     `explains` anywhere. Nothing that ended before the root began follows from it.
     """
@@ -190,6 +190,8 @@ def _explains(
         return False
     if findings[parent].severity == "info" and findings[child].severity != "info":
         return False  # a note must not hide a warning
+    if findings[child].code in rule.explains_here and _inside(findings[child], findings[parent]):
+        return True
     if not spots[parent]:
         everywhere = rule.explains if anywhere and spots[child] else ()
         overall = rule.explains_overall if not spots[child] else ()
@@ -211,6 +213,13 @@ def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
         for place in finding.where
         for site in sites.sites
         if _is_at(place, site)
+    )
+
+
+def _inside(child: Finding, parent: Finding) -> bool:
+    """Whether every place of the one is, or is a part of, a place of the other."""
+    return all(
+        any(f"{one}.".startswith(f"{other}.") for other in parent.where) for one in child.where
     )
 
 

@@ -164,6 +164,25 @@ def test_some_follow_only_at_the_same_sites() -> None:
     assert grouped(root, found("RES104", "blocks.3.alpha")) == [None, ("RES103", "blocks.3")]
     assert grouped(root, found("RES104", "blocks.5.fc1")) == [None, None]
     assert grouped(root, found("RES104", "head")) == [None, None]
+    unseen = found("RES901", "other.2")
+    assert grouped(unseen, found("RES104", "other.2.fc1")) == [None, ("RES901", "other.2")]
+    assert grouped(unseen, found("RES104", "other.20.fc1")) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("root", "child"),
+    [("RES503", "RES201"), ("RES506", "RES205"), ("RES507", "RES504")],
+)
+def test_wiring_explains_what_the_stream_does(root: str, child: str) -> None:
+    assert grouped(found(root, "blocks.3"), found(child, "model"))[1] == (root, "blocks.3")
+
+
+@pytest.mark.parametrize(
+    ("root", "child"),
+    [("RES105", "RES205"), ("RES205", "RES402"), ("RES403", "RES402"), ("RES401", "RES902")],
+)
+def test_what_concerns_the_whole_explains_what_does(root: str, child: str) -> None:
+    assert grouped(found(root, "model"), found(child, "model"))[1] == (root, "model")
 
 
 def test_a_place_without_a_site_may_be_anywhere() -> None:

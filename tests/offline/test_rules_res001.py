@@ -65,6 +65,14 @@ def test_it_began_when_it_was_last_better() -> None:
     assert (hit.first_step, hit.last_step) == (350, 499)
 
 
+def test_noisy_losses_are_looked_at_for_longer() -> None:
+    """The last 50 of a loss at chance lie 2 % lower by accident; 400 of them do not."""
+    loss = noisy(np.where(np.arange(700) < 650, LN10, 0.98 * LN10), 700)
+    (hit,) = look(loss, parameters=net())
+    assert (hit.severity, hit.last_step) == ("warning", 699)
+    assert not look(noisy(np.where(np.arange(700) < 450, LN10, 0.98 * LN10), 700), parameters=net())
+
+
 @pytest.mark.parametrize(("times", "found"), [(0.985, 0), (0.995, 1), (1.045, 1), (1.06, 0)])
 def test_the_band_around_chance(times: float, found: int) -> None:
     loss = np.r_[[5.0] * 5, np.full(195, times * LN10)]

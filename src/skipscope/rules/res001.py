@@ -42,8 +42,9 @@ def loss_at_chance(
 
     What it sees:
         The losses of the last `settled` steps, once so many have passed since the end of warm-up
-        (the last `fewest` known losses where only captured steps know theirs), in two halves. The
-        second median is no lower than `falling` times the first, and both lie
+        (the last `fewest` known losses where only captured steps know theirs), or of four times as
+        many where these say nothing, in two halves. The second median is no lower than `falling`
+        times the first, and both lie
 
         * between `share` and `band` times ln C, where C is the number of outputs of the model's
           last matrix outside the residual branches (of its largest embedding where the head is tied
@@ -97,17 +98,35 @@ def loss_at_chance(
     """
     start = after_warmup(warmup, settled)
     _still_running(lr, decayed)
-    early, recent = _split(loss, start, first, fewest, settled)
     chance = _chance(parameters or ())
     if chance is None and not run.fresh:
         raise NotMeasurable("needs the width of the head, or a fresh run's first losses")
+    for back in (settled, _LONG * settled):  # losses of few samples tell only over a longer time
+        early, recent = _split(loss, start, first, fewest, back)
+        hit = _judged(recent, chance, early if run.fresh else None, (share, band, falling))
+        if hit is not None:
+            yield hit
+            return
+
+
+#: The second look goes back so many times as far.
+_LONG = 4
+
+
+def _judged(
+    recent: _Recent,
+    chance: _Chance | None,
+    early: float | None,
+    limits: tuple[float, float, float],
+) -> Hit | None:
+    share, band, falling = limits
     medians = [float(np.median(half)) for half in np.array_split(recent.values, 2)]
     if medians[1] < falling * medians[0]:
-        return
+        return None
     if chance is not None and all(
         share * chance.level <= median <= band * chance.level for median in medians
     ):
-        yield _hit(
+        return _hit(
             recent,
             medians[-1],
             f"a loss below ln {chance.outputs} = {short(chance.level)}, the cross-entropy of an "
@@ -117,8 +136,8 @@ def loss_at_chance(
             "warning",
             share * chance.level,
         )
-    elif run.fresh and min(medians) > share * early:
-        yield _hit(
+    if early is not None and min(medians) > share * early:
+        return _hit(
             recent,
             medians[-1],
             f"a loss below that of the start, {short(early)} (the run's own history)",
@@ -127,6 +146,7 @@ def loss_at_chance(
             "info",
             share * early,
         )
+    return None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from skipscope.rule.output_matrices import OutputMatrices, output_matrices
     severity="warning",
     patience=1,
     initial_only=True,
-    explains_overall=("RES301",),
+    explains_overall=("RES205", "RES301"),
 )
 def late_identity(
     stage_residual_budget: Table,

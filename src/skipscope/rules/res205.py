@@ -19,7 +19,7 @@ from skipscope.rule.shape import samples
     name="token-collapse",
     severity="warning",
     patience=3,
-    explains_overall=("RES001", "RES202"),
+    explains_overall=("RES001", "RES202", "RES402"),
 )
 def token_collapse(
     mean_shift: Table,

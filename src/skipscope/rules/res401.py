@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
         "RES206",
         "RES301",
         "RES303",
+        "RES902",
     ),
     whole_stream=True,
 )

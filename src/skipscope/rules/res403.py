@@ -21,6 +21,7 @@ _HALF = ("float16", "bfloat16")
     severity="warning",
     patience=3,
     after_warmup=True,
+    explains_overall=("RES001", "RES402"),
 )
 def lost_updates(
     changed_share: Table,

@@ -27,7 +27,16 @@ _INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "transfor
     name="missing-shortcut",
     severity="warning",
     patience=3,
-    explains=("RES101", "RES103", "RES105", "RES205", "RES301", "RES302", "RES404"),
+    explains=(
+        "RES101",
+        "RES103",
+        "RES105",
+        "RES201",
+        "RES205",
+        "RES301",
+        "RES302",
+        "RES404",
+    ),
     explains_overall=(
         "RES001",
         "RES101",

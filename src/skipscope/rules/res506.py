@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
     name="dropped-shortcut",
     severity="warning",
     patience=3,
-    explains=("RES101", "RES105", "RES201", "RES301", "RES304"),
+    explains=("RES101", "RES105", "RES201", "RES205", "RES301", "RES304"),
 )
 def dropped_shortcut(
     zero_shortcut_share: Table,

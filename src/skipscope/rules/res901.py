@@ -27,7 +27,13 @@ _OTHER_KINDS = ("gate", "concatenation")
 _BY_DESIGN = {*_OTHER_KINDS, "unrelated", "not watched"}
 
 
-@rule(code="RES901", name="nothing-found", severity="warning", patience=3)
+@rule(
+    code="RES901",
+    name="nothing-found",
+    severity="warning",
+    patience=3,
+    explains_here=("RES104",),
+)
 def nothing_found(
     sites: SiteMap,
     captures: Steps,
