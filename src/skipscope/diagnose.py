@@ -128,9 +128,9 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
-    sites or within its places; one about a whole stream explains those of `explains_overall` that do too. One of a
-    `whole_stream` rule, or at a module without a site, whose depth is unknown, explains those of
-    `explains` anywhere. Nothing that ended before the root began follows from it.
+    sites or within its places; one about a whole stream explains those of `explains_overall` that
+    do too. One of a `whole_stream` rule, or at a module without a site, whose depth is unknown,
+    explains those of `explains` anywhere. Nothing that ended before the root began follows from it.
     """
     by_code = {rule.code: rule for rule in rules}
     spots = [
