@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,22 @@ def test_starved() -> None:
     assert hit.where == ("blocks.3",)
     assert hit.severity is None
     assert "starved" in hit.message
+
+
+def test_a_scale_that_weight_decay_has_shrunk_is_the_cause() -> None:
+    more = settled(0.1, 1e-3)
+    held = tuple(replace(p, shape=(1,)) if p.index == 3 else p for p in HEALTHY)
+    column = [p.name for p in held].index(held[3].name)
+    sizes = np.ones((len(STEPS), len(held)))
+    sizes[:, column] = np.geomspace(1.0, 0.1, len(STEPS))
+    more |= {
+        "parameters": held,
+        "weight_norm": table("weight_norm", sizes, tuple(p.name for p in held), STEPS),
+    }
+    (hit,) = look(weak(), STEPS, more)
+    assert hit.cause == (
+        f"weight decay on {held[3].name}: less than half of the first size is left"
+    )
 
 
 def test_small_with_normal_gradients_is_information() -> None:

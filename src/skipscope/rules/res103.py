@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
-from skipscope.records import Parameter, Severity, Site, SiteMap
+from skipscope.records import Group, Parameter, Severity, Site, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
 from skipscope.rule.branch_updates import BranchUpdates, real_steps, running
+from skipscope.rule.decayed import decay_cause, decayed_scales
 from skipscope.rule.gates import after_warmup
 from skipscope.rule.siblings import of_branch
 
@@ -50,6 +51,7 @@ def dead_branch(
     gradient_norm: Table | None = None,
     update_norm: Table | None = None,
     weight_norm: Table | None = None,
+    groups: tuple[Group, ...] | None = None,
     *,
     real: int = 10,
     unseen_captures: int = 10,
@@ -79,7 +81,8 @@ def dead_branch(
           "low contribution".
 
         The cause is named where the records show it: a parameter in no optimizer group, a
-        group with learning rate 0, gradients that are exactly 0, frozen parameters (information).
+        group with learning rate 0, gradients that are exactly 0, frozen parameters (information),
+        a norm weight or branch scale that weight decay has more than halved.
         If only one arm could look and found nothing, the rule has passed.
 
     Example:
@@ -131,7 +134,9 @@ def dead_branch(
         (1901.09321), tensorpack issue 420. Small r judged with gradients and updates only:
         epsilon-ResNet (1804.01661). Argued and tried on these cases, not scored on a benchmark.
     """
-    seen = _Seen(branch_ratio, sites, parameters, lr, running(lr, skipped), gate.patience)
+    seen = _Seen(
+        branch_ratio, sites, parameters, lr, running(lr, skipped), gate.patience, groups or ()
+    )
     flow = BranchUpdates(parameters, gradient_norm, update_norm, weight_norm)
     limits = _Limits(weak, share_of_median, share_of_siblings, rise, captures, settled)
     yield from either(
@@ -148,6 +153,7 @@ class _Seen:
     lr: Table
     running: npt.NDArray[np.bool_]  #: (steps, groups): a step with a learning rate above 0
     patience: int
+    groups: tuple[Group, ...]
 
     def rows(self, site: Site) -> npt.NDArray[np.int64]:
         """The captures in which the site was measured."""
@@ -276,8 +282,14 @@ def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator
             last_step=max(one.last for one in group),
             severity=severity,
             evidence={**group[0].evidence, "kind": kind, "sites": float(len(group))},
-            cause=_CAUSES[kind].format(blamed=listed(blamed)),
+            cause=_cause_of(kind, tuple(blamed)),
         )
+
+
+def _cause_of(kind: str, blamed: tuple[str, ...]) -> str:
+    if kind in ("starved", "low contribution") and blamed:
+        return decay_cause(blamed)
+    return _CAUSES[kind].format(blamed=listed(blamed))
 
 
 def _starved(
@@ -334,4 +346,5 @@ def _weak_site(
     kind = "starved" if starved else "low contribution"
     evidence: dict[str, float | str] = {"r": float(r[-1]), "median r of its stage": median}
     first_step, last_step = (int(seen.ratio.steps[row]) for row in (rows[since], rows[-1]))
-    return _Dead(site, first_step, last_step, float(r[-1]), kind, (), evidence)
+    shrunk = decayed_scales(branch, seen.groups, flow.weight)
+    return _Dead(site, first_step, last_step, float(r[-1]), kind, shrunk, evidence)

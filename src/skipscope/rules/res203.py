@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from skipscope.history import Table
+from skipscope.records import Group, Parameter
 from skipscope.rule import Gate, Hit, Stage, rule, short
+from skipscope.rule.decayed import decay_cause, decayed_scales
 from skipscope.rule.medians import stage_medians
+from skipscope.rule.siblings import of_branch
 
 
 @rule(code="RES203", name="dilution", severity="info", patience=3, min_steps=1000)
@@ -16,6 +19,9 @@ def dilution(
     branch_ratio: Table,
     stages: tuple[Stage, ...],
     gate: Gate,
+    parameters: tuple[Parameter, ...] | None = None,
+    groups: tuple[Group, ...] | None = None,
+    weight_norm: Table | None = None,
     *,
     level: float = 0.02,
     lasting: int = 1000,
@@ -46,6 +52,7 @@ def dilution(
     What to try:
         * fewer blocks, or the same ones with a branch scale that grows with depth
         * compare the quality with and without the last third before anything else
+        * norm weights and branch scales in a group without weight decay, where the cause names them
     When it is wrong:
         Whether this costs anything is contested, so it is never more than an information. The law
         alone gives .03 at 1000 blocks, a scale of 1e-5 on the branches less at any depth. One
@@ -69,6 +76,7 @@ def dilution(
             if lasted < lasting or streak.last < last:
                 continue
             value = float(seen.values[streak.last])
+            branches = [p for site in seen.sites for p in of_branch(site, parameters or ())]
             yield Hit(
                 where=(seen.stage.where,),
                 value=value,
@@ -79,4 +87,5 @@ def dilution(
                 first_step=streak.steps[0],
                 last_step=streak.steps[1],
                 evidence={"stage": seen.stage.name, "steps": float(lasted)},
+                cause=decay_cause(decayed_scales(branches, groups or (), weight_norm)),
             )
