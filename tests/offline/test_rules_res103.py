@@ -178,6 +178,21 @@ def test_starved() -> None:
     assert "starved" in hit.message
 
 
+@pytest.mark.parametrize(
+    ("end", "reading"), [(1.7, "can spare"), (1.9, "limited capacity"), (None, "or a block")]
+)
+def test_what_low_contribution_looks_like_is_told_by_the_loss(end: Any, reading: str) -> None:
+    """2.0 at the start: 1.8 is a tenth less."""
+    more = settled(0.1, 1e-3)
+    if end is not None:
+        losses = np.linspace(2.0, end, 60)
+        losses[:5], losses[-50:] = 2.0, end
+        more["loss"] = table("loss", losses[:, None], ("loss",), range(60))
+    (hit,) = look(weak(), STEPS, more)
+    assert hit.severity == "info"
+    assert reading in hit.cause
+
+
 def test_a_scale_that_weight_decay_has_shrunk_is_the_cause() -> None:
     more = settled(0.1, 1e-3)
     held = tuple(replace(p, shape=(1,)) if p.index == 3 else p for p in HEALTHY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,17 @@ _CAUSES = {
     "both factors zero": "{blamed}: 0 together, so every gradient is exactly 0",
     "no gradient": "every gradient is exactly 0: what the branch computes is cut off or times 0",
     "unknown": "",
-    "starved": "gradients and updates of the whole branch are far below its siblings'",
+    "starved": "insufficient optimisation: gradients and updates of the whole branch are far below "
+    "its siblings'",
     "low contribution": "gradients are normal: a small coefficient, or a block the task can spare",
+    "spared": "gradients are normal and the loss has fallen: a block that the task can spare",
+    "held small": "gradients are normal and the loss has not fallen: limited capacity, a "
+    "coefficient that keeps the branch small",
 }
+#: What a branch with normal gradients is called.
+_LOW = ("low contribution", "spared", "held small")
+#: A loss that has lost less than this share of its first value has not fallen.
+_FALLEN = 0.1
 
 
 @rule(
@@ -52,6 +60,7 @@ def dead_branch(
     update_norm: Table | None = None,
     weight_norm: Table | None = None,
     groups: tuple[Group, ...] | None = None,
+    loss: Table | None = None,
     *,
     real: int = 10,
     unseen_captures: int = 10,
@@ -78,7 +87,9 @@ def dead_branch(
           `weak` too; ln r is not rising; and gradient and update of every parameter of the branch
           are under `share_of_siblings` of those of the same parameter of sibling blocks, or of
           their own at the end of warm-up. The same small r with normal gradients is an information,
-          "low contribution".
+          "low contribution". The cause then says what it looks like: insufficient optimisation
+          where the branch is starved; with normal gradients a block that the task can spare where
+          the loss has fallen by a tenth or more, and limited capacity where it has not.
 
         The cause is named where the records show it: a parameter in no optimizer group, a
         group with learning rate 0, gradients that are exactly 0, frozen parameters (information),
@@ -141,7 +152,7 @@ def dead_branch(
     limits = _Limits(weak, share_of_median, share_of_siblings, rise, captures, settled)
     yield from either(
         _exact(seen, flow, real, unseen_captures),
-        _starved(seen, flow, stages, warmup, limits),
+        _starved(seen, flow, stages, warmup, limits, loss),
     )
 
 
@@ -269,7 +280,7 @@ def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator
     for kind in kinds:
         group = [one for one in dead if one.kind == kind]
         blamed = dict.fromkeys(name for one in group for name in one.blamed)
-        severity: Severity | None = "info" if kind in ("frozen", "low contribution") else None
+        severity: Severity | None = "info" if kind in ("frozen", *_LOW) else None
         names = listed(one.site.name for one in group)
         largest = max(one.r for one in group)
         steps = int(max(float(one.evidence.get("optimizer steps", 0.0)) for one in group))
@@ -287,7 +298,7 @@ def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator
 
 
 def _cause_of(kind: str, blamed: tuple[str, ...]) -> str:
-    if kind in ("starved", "low contribution") and blamed:
+    if kind in ("starved", *_LOW) and blamed:
         return decay_cause(blamed)
     return _CAUSES[kind].format(blamed=listed(blamed))
 
@@ -298,6 +309,7 @@ def _starved(
     stages: tuple[Stage, ...],
     warmup: Warmup | None,
     limits: _Limits,
+    loss: Table | None,
 ) -> Iterator[Hit]:
     if warmup is None:
         raise NotMeasurable("starved: needs the learning rate of each step")
@@ -311,7 +323,7 @@ def _starved(
             if one is not None:
                 dead.append(one)
     starved = [one for one in dead if one.kind == "starved"]
-    low = [one for one in dead if one.kind != "starved"]
+    low = [replace(one, kind=_reading(loss)) for one in dead if one.kind != "starved"]
     wanted = f"r above {short(limits.weak)} or rising, {limits.settled} steps past warm-up"
     yield from _together(
         starved,
@@ -319,6 +331,18 @@ def _starved(
         wanted,
     )
     yield from _together(low, "low contribution: r {r} at {names}, with normal gradients", wanted)
+
+
+def _reading(loss: Table | None) -> str:
+    """What a branch with normal gradients that adds little looks like, by what the run achieved."""
+    if loss is None:
+        return "low contribution"
+    values = loss.values[~loss.missing[:, 0], 0]
+    values = values[np.isfinite(values)]
+    if not len(values) or not np.median(values[:5]) > 0:
+        return "low contribution"
+    fallen = np.median(values[-50:]) < (1 - _FALLEN) * np.median(values[:5])
+    return "spared" if fallen else "held small"
 
 
 def _weak_site(
