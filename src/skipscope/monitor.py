@@ -6,28 +6,43 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from skipscope.ablation import Ablation, ablate
-from skipscope.capture import Capture
+from skipscope.capture import Capture, Captured
 from skipscope.guard import Guard
 from skipscope.history import History
 from skipscope.judge import Judge
 from skipscope.loggers import Loggers
+from skipscope.merge import merge_losses
 from skipscope.options import Options
-from skipscope.recorder import Recorder
-from skipscope.records import Diagnosis
-from skipscope.runs import describe_run, is_compiled, resume_step, world
+from skipscope.ranks import Company
+from skipscope.recorder import Recorder, essence
+from skipscope.records import Diagnosis, Parameter, SiteMap
+from skipscope.runs import describe_run, is_compiled, resume_step
 from skipscope.schedule import Schedule
+from skipscope.together import Parcel, Shards, Together, whole_updates
 from skipscope.transfer import Transfer
-from skipscope.updates import Rotation, Updates
+from skipscope.updates import Bits, Numbers, Rotation, Updates
 from skipscope.watch import Watch
 
 logger = logging.getLogger("skipscope")
+#: What `summary` holds, in the order in which the first rank passes it on.
+_SUMMARY = ("warnings", "errors", "r_median", "r_max")
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What this process has of a step, on the host."""
+
+    captured: Captured | None
+    updated: tuple[Numbers, Bits] | None
+    watched: bool  #: whether updates were looked at
 
 
 class Monitor:
@@ -37,7 +52,8 @@ class Monitor:
     or changes the training: an error of its own turns it off with one message.
 
     Args:
-        model: the model; no layer needs to be named.
+        model: the model; no layer needs to be named. Where several processes train it, wrapped as
+            it is trained (DDP, FSDP), and a monitor on each.
         optimizer: the optimizer, or several; None when updates are of no interest.
         scaler: the GradScaler of mixed-precision training, for unscaled gradients and loss.
         loggers: TensorBoard SummaryWriters or Lightning loggers.
@@ -67,7 +83,8 @@ class Monitor:
     ) -> None:
         self.options = Options(**options)
         self._judge = Judge(self.options)
-        self.model = model
+        self.model = model.module if isinstance(model, DistributedDataParallel) else model
+        self.wrapped = model  #: tells which processes train together
         self.scaler = scaler
         self.loggers = Loggers(
             loggers, name=self.options.name, parameters=self.options.updates == "parameters"
@@ -79,7 +96,7 @@ class Monitor:
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
-        self._watch = Watch(model, self.options.sites, self.options.exclude)
+        self._watch = Watch(self.model, self.options.sites, self.options.exclude)
         self._recorder: Recorder | None = None
         self._resume: dict[str, Any] = {}
         self._rotation: Rotation | None = None
@@ -88,6 +105,11 @@ class Monitor:
         self._started: float | None = None
         self._said_skip = False
         self._host = 0.0
+        self._together: Together | None = None
+        self._shards: Shards | None = None
+        self._sent: SiteMap | None = None
+        self._begun = False  #: whether a scheduled capture has ended
+        self._due = False  #: whether this step's capture is scheduled: the same on every rank
 
     @classmethod
     def from_options(cls, model: nn.Module, options: Options) -> Monitor:
@@ -111,9 +133,13 @@ class Monitor:
         self.abandon_step()
         if step is not None:
             self.step_count = step
-        if world()[0] != 0:
-            return  # the first process speaks for all
+        together = self._company()
+        if together is None or not together.measures:
+            return
         self.in_step = True
+        self._due = not self._begun or self._schedule.captures(self.step_count)
+        if self._due:
+            together.announce()
         self._guard.call("the start of a step", self._begin, global_step)
 
     def end_step(self, loss: Tensor | float | None = None, factor: float = 1.0) -> bool:
@@ -125,10 +151,16 @@ class Monitor:
             factor: what the loss is multiplied with, on the host.
         """
         where = "the end of a step"
+        start = time.perf_counter()
         try:
-            return self.in_step and bool(self._guard.call(where, self._end, loss, factor))
+            if not self.in_step:
+                return False
+            measured = self._guard.call(where, self._measure, loss, factor)
+            parcels = self._meet(measured) if self._due else []
+            return bool(self._guard.call(where, self._record, measured, parcels, start))
         finally:
             self._detach()
+            self._begun = self._begun or (self.in_step and self._due)
             self.in_step = False
             self.step_count += 1
 
@@ -173,47 +205,47 @@ class Monitor:
             captured=0.0,
             host_ms=0.0,
         )
-        first = not len(recorder.history.capture_steps)
-        if self._captures_now(first):
-            capture = Capture(self.model, self._guard, self._watch, self.loss_scale, survey=first)
-            self._capture = capture
-            capture.open()
+        if self._due and not self._left_out():
+            self._capture = Capture(
+                self.model, self._guard, self._watch, self.loss_scale, survey=not self._begun
+            )
+            self._capture.open()
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
             self._open_updates()
         self._host = time.perf_counter() - now
 
-    def _captures_now(self, first: bool) -> bool:
-        """By the schedule; also in the first step after a resume, so that there is something."""
-        if not (first or self._schedule.captures(self.step_count)):
+    def _left_out(self) -> bool:
+        """Whether a scheduled capture is not wanted of a compiled model."""
+        if self.options.on_compile != "skip" or not is_compiled(self.model):
             return False
-        if self.options.on_compile == "skip" and is_compiled(self.model):
-            if not self._said_skip:
-                self._said_skip = True
-                logger.warning(
-                    "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
-                    "on_compile='eager' captured steps run without the compiled code."
-                )
-            return False
+        if not self._said_skip:
+            self._said_skip = True
+            logger.warning(
+                "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
+                "on_compile='eager' captured steps run without the compiled code."
+            )
         return True
 
     def _open_updates(self) -> None:
-        if not self.optimizers:
+        shards = self._sharding()
+        if not self.optimizers or not (self._first or shards.any):
             return
         parameters = list(self.model.parameters())
         if self._rotation is None or len(self._rotation.sizes) != len(parameters):
-            table = self.history.parameters
+            # Over shards all ranks must choose alike, also while one knows less of the blocks.
+            table: tuple[Parameter, ...] = () if shards.any else self.history.parameters
             self._rotation = Rotation.over(parameters, table, self.options.update_bytes)
         self._updates = Updates(parameters, self.optimizers, self._rotation.take(), self._guard)
         self._updates.open()
 
-    def _end(self, loss: Tensor | float | None, factor: float) -> bool:
-        start = time.perf_counter()
+    def _measure(self, loss: Tensor | float | None, factor: float) -> _Measured | None:
+        """What was seen of this step, moved to the host; None where nothing was attached."""
         recorder = self._ready_recorder()
         capture, updates = self._capture, self._updates
         if loss is not None:
             recorder.set_loss(loss, factor)
-        if capture is None and updates is None and not recorder.overdue:
-            return False
+        if capture is None and updates is None and not self._due and not recorder.overdue:
+            return None
         transfer = Transfer()
         arrived = recorder.collect(transfer)
         captured = capture.collect(transfer) if capture is not None else None
@@ -221,32 +253,113 @@ class Monitor:
         self._detach()
         transfer.move()
         arrived()
+        seen = captured() if captured is not None else None
+        if seen is not None and loss is None:
+            recorder.set_fact("loss", seen.loss)
+        rows = updated() if updated is not None else None
+        if rows is not None and self._sharding().any:
+            self._sharding().keep(self.step_count, *rows)
+        return _Measured(seen, rows, updated is not None)
+
+    # ------------------------------------------------------------------ several ranks
+    def _company(self) -> Together | None:
+        """This process among the others, found when the first step begins."""
+        if self._together is None:
+            self._together = self._guard.call(
+                "finding the processes", Together, self.wrapped, self._guard, self.options.name
+            )
+        return self._together
+
+    @property
+    def _first(self) -> bool:
+        """Whether this process records."""
+        together = self._company()
+        return together is None or together.company.first
+
+    def _sharding(self) -> Shards:
+        if self._shards is None:
+            together = self._company()
+            self._shards = Shards(self.model, together.company if together else Company())
+        return self._shards
+
+    def _meet(self, measured: _Measured | None) -> list[Parcel]:
+        """Goes to the meeting of a scheduled capture, whatever was measured here."""
+        together = self._together
+        if together is None or not together.joins:
+            return []
+        parcel = self._guard.call("packing what was measured", self._parcel, measured) or Parcel()
+        judged = self._judged() if self._first else {}
+        words = [judged.get(f"{self.options.name}/{key}", float("nan")) for key in _SUMMARY]
+        parcels = together.meet(self.step_count, parcel, words)
+        if parcels and together.held == 1:
+            run = replace(self.history.run, ranks_measured=len(parcels))
+            self._guard.call("recording", self._ready_recorder().tell, "set_run", run)
+        return parcels
+
+    def _parcel(self, measured: _Measured | None) -> Parcel:
+        recorder = self._ready_recorder()
+        captured = measured.captured if measured is not None else None
+        news: SiteMap | None = None
+        if captured is not None and not self._first:
+            sites = recorder.learn(captured)
+            if self._sent is None or essence(sites) != essence(self._sent):
+                self._sent = news = sites
+        return Parcel(
+            rows=captured.rows if captured is not None else None,
+            site_map=news,
+            losses=recorder.losses,
+            updates=self._sharding().take(),
+        )
+
+    # ------------------------------------------------------------------ recording
+    def _record(self, measured: _Measured | None, parcels: list[Parcel], start: float) -> bool:
+        """Records a step on the first rank, and judges a captured one."""
+        if measured is None:
+            return False
+        recorder, captured = self._ready_recorder(), measured.captured
+        if not self._first:
+            if self._due or recorder.overdue:
+                recorder.forget()
+            return captured is not None
+        if parcels:
+            recorder.set_losses(merge_losses([parcel.losses for parcel in parcels]))
         if captured is not None:
-            recorder.record_capture(self.step_count, captured(), with_loss=loss is None)
-        if recorder.describe_parameters(self.model, self.optimizers):
+            others = [(p.rows, p.site_map) for p in parcels[1:] if p.rows is not None]
+            recorder.record_capture(self.step_count, captured, others)
+        if recorder.describe_parameters(self.model, self.optimizers) and not self._sharding().any:
             self._rotation = None
-        if updated is not None:
-            rows = updated()
-            recorder.set_fact("skipped", float(rows is None))
-            if rows is not None:
-                recorder.tell("append_updates", self.step_count, *rows)
-        recorder.set_fact("captured", float(capture is not None))
-        if capture is not None or recorder.overdue:
+        self._record_updates(measured, parcels)
+        recorder.set_fact("captured", float(captured is not None))
+        if captured is not None or recorder.overdue:
             recorder.flush(keep=1)
-        if capture is not None:
+        if captured is not None:
             self._judge.at_capture(
                 recorder.history, self.loggers, self.step_count, recorder.latest()
             )
         recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
-        return capture is not None
+        return captured is not None
 
-    # ------------------------------------------------------------------ recording
+    def _record_updates(self, measured: _Measured, parcels: list[Parcel]) -> None:
+        """Those of this step; of shards those of all steps up to a meeting."""
+        recorder, together = self._ready_recorder(), self._together
+        if measured.watched:
+            recorder.set_fact("skipped", float(measured.updated is None))
+        if self._sharding().any and together is not None and together.joins:
+            for step, *rows in whole_updates(parcels):
+                recorder.tell("append_updates", step, *rows)
+        elif measured.updated is not None:
+            sums, have = measured.updated
+            recorder.tell("append_updates", self.step_count, sums, self._sharding().without(have))
+
     def _ready_recorder(self) -> Recorder:
         """The recorder, made when the first step begins: everything is known by then."""
         if self._recorder is None:
-            run = describe_run(self.model, self.optimizers, self.options, self._resume)
-            step = resume_step(self.options, self._resume)
-            self._recorder = Recorder(run, self.options.dirpath, step)
+            together = self._company()
+            world = together.company.world if together is not None else 1
+            options = self.options if self._first else replace(self.options, dirpath=None)
+            run = describe_run(self.model, self.optimizers, options, self._resume, world)
+            step = resume_step(options, self._resume)
+            self._recorder = Recorder(run, options.dirpath, step)
         return self._recorder
 
     def _detach(self) -> None:
@@ -278,7 +391,17 @@ class Monitor:
         return self._judge.latest
 
     def summary(self) -> dict[str, float]:
-        """Four numbers for checkpoints and early stopping to watch."""
+        """Four numbers for checkpoints and early stopping to watch.
+
+        Where several ranks measure together they are equal on all of them, and those of the capture
+        before the last: what the last one told is known when the ranks meet again.
+        """
+        if self._together is not None and self._together.words:
+            words = zip(_SUMMARY, self._together.words, strict=True)
+            return {f"{self.options.name}/{key}": value for key, value in words}
+        return self._judged()
+
+    def _judged(self) -> dict[str, float]:
         return self._guard.call("the summary", self._judge.summary, self.history) or {}
 
     def report(self, form: str = "console", **settings: Any) -> str:
@@ -320,6 +443,8 @@ class Monitor:
         self.epoch += 1
 
     def _epoch_end(self) -> None:
+        if not self._first:
+            return
         self.flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
             self._judge.at_epoch(
@@ -342,7 +467,10 @@ class Monitor:
     def close(self) -> None:
         """Takes everything off and closes the file; the history in memory stays."""
         self.abandon_step()
-        self._guard.call("closing", self.flush)
+        if self._first:
+            self._guard.call("closing", self.flush)
+        if self._together is not None:
+            self._together.leave()
         if self._recorder is not None:
             self._recorder.close()
 

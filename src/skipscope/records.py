@@ -227,7 +227,8 @@ class Run:
     model: str = ""  #: class name
     preset: str = "train"
     every_n_steps: int = 50
-    ranks: int = 1
+    ranks: int = 1  #: processes of the run
+    ranks_measured: int = 1  #: so many of them the numbers stand for
     device: str = "cpu"
     precision: str = ""
     compiled: bool = False  #: captured steps ran eagerly although the model is compiled
