@@ -265,9 +265,10 @@ class Monitor:
     def _company(self) -> Together | None:
         """This process among the others, found when the first step begins."""
         if self._together is None:
-            self._together = self._guard.call(
-                "finding the processes", Together, self.wrapped, self._guard, self.options.name
-            )
+            try:  # also when this monitor is off already: the others ask it to their meetings
+                self._together = Together(self.wrapped, self._guard, self.options.name)
+            except Exception as error:
+                self._guard.fail(error, "finding the processes")
         return self._together
 
     @property

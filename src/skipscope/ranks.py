@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,9 +28,6 @@ from torch.nn.parallel import DistributedDataParallel
 #: once it is announced. The second is short of what the training's own collectives wait.
 ANNOUNCED_WITHIN = timedelta(seconds=20)
 ARRIVES_WITHIN = timedelta(minutes=5)
-
-#: How often a set of ranks was formed under a name; each has a corner of the store to itself.
-_formed: Counter[tuple[str, tuple[int, ...]]] = Counter()
 
 
 class AbsentError(RuntimeError):
@@ -171,18 +167,18 @@ class Meetings:
     def __init__(self, company: Company, name: str) -> None:
         self._company = company
         self._size = len(company.ranks)
-        _formed[name, company.ranks] += 1
-        corner = (
-            f"skipscope/{name}/{'_'.join(map(str, company.ranks))}/{_formed[name, company.ranks]}/"
-        )
-        store = distributed.distributed_c10d._get_default_store()
-        self._store = distributed.distributed_c10d.PrefixStore(corner, store)
+        self._store: Any = None
+        self._corner = f"skipscope/{name}/{'_'.join(map(str, company.ranks))}"
         self._gloo: Any = None
         self._announced = 0
         self.held = 0  #: how many meetings there were
 
     def announce(self) -> None:
         """Says that this rank will come to the meeting of the step that begins."""
+        if self._store is None:  # a corner of its own for each monitor of a name, in their order
+            store = distributed.distributed_c10d._get_default_store()
+            mine = store.add(f"{self._corner}/of/{self._company.rank}", 1)
+            self._store = distributed.distributed_c10d.PrefixStore(f"{self._corner}/{mine}", store)
         self._announced += 1
         self._store.add(str(self._announced), 1)
 

@@ -29,13 +29,13 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Three blocks, of which the last can be left out, and a parameter that can be unused."""
+    """Three blocks, of which the last can be left out, a projection, and perhaps an idle layer."""
 
     def __init__(self, *, unused: bool = False) -> None:
         super().__init__()
         self.stem = nn.Linear(4, WIDTH)
         self.blocks = nn.ModuleList([Block() for _ in range(3)])
-        self.project = nn.Linear(WIDTH, WIDTH + 2)
+        self.project, self.widen = nn.Linear(WIDTH, WIDTH + 2), nn.Linear(WIDTH, WIDTH + 2)
         self.head = nn.Linear(WIDTH + 2, 3)
         self.idle = nn.Linear(2, 2) if unused else None
 
@@ -43,8 +43,7 @@ class Net(nn.Module):
         x = self.stem(x)
         for block in self.blocks[:blocks]:
             x = block(x)
-        wide = self.project(x)
-        return self.head(wide + torch.tanh(F.pad(x, (0, 2))))
+        return self.head(self.project(x) + torch.tanh(self.widen(F.gelu(x))))
 
 
 def make(**settings: Any) -> Net:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from skipscope import Monitor, ranks
+from skipscope.capture import Capture
 from tests.ranks import nets
+
+
+def outcome(net: nn.Module, monitor: Monitor | None) -> dict[str, Any]:
+    if monitor is None:
+        return {"weights": nets.digest(net)}
+    monitor.epoch_end()
+    monitor.close()
+    return {
+        "weights": nets.digest(net),
+        "broken": monitor._guard.broken,
+        "captures": len(monitor.history.capture_steps),
+        "steps": monitor.step_count,
+        "summary": monitor.summary(),
+    }
 
 
 def ddp(
@@ -17,21 +35,74 @@ def ddp(
     watch: bool = True,
     accumulate: int = 1,
     unused: bool = False,
+    blocks: tuple[int, int] = (3, 3),
     **wrapper: Any,
 ) -> dict[str, Any]:
+    """A training under DDP; `blocks` tells how many each rank passes."""
     with nets.world():
         net = DistributedDataParallel(nets.make(unused=unused), **wrapper)
         optimizer = nets.optimizer_of(net)
         monitor = nets.monitor_of(net, optimizer, root) if watch else None
         data = (nets.shard(batch, rank) for batch in nets.batches())
-        nets.train(net, optimizer, monitor, data, accumulate=accumulate)
-        if monitor is None:
-            return {"weights": nets.digest(net)}
-        monitor.epoch_end()
-        monitor.close()
-        return {
-            "weights": nets.digest(net),
-            "broken": monitor._guard.broken,
-            "captures": len(monitor.history.capture_steps),
-            "steps": monitor.step_count,
-        }
+        nets.train(net, optimizer, monitor, data, accumulate=accumulate, blocks=blocks[rank])
+        return outcome(net, monitor)
+
+
+def one_fails(rank: int, root: Path, *, at_step: int, culprit: int) -> dict[str, Any]:
+    """A capture that fails on one rank alone."""
+    if rank == culprit:
+        measure = Capture._measure_forward
+        calls = [0]
+
+        def fail(self: Capture, *args: Any) -> None:
+            calls[0] += 1
+            if calls[0] > 4 * at_step:  # four sites a step
+                raise ValueError("injected")
+            measure(self, *args)
+
+        Capture._measure_forward = fail  # type: ignore[method-assign]
+        try:
+            return ddp(rank, root)
+        finally:
+            Capture._measure_forward = measure  # type: ignore[method-assign]
+    return ddp(rank, root)
+
+
+def one_is_off(rank: int, root: Path) -> dict[str, Any]:
+    """A monitor that is off from its start on rank 1."""
+    with nets.world():
+        net = DistributedDataParallel(nets.make())
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        monitor._guard.broken = rank == 1
+        nets.train(net, optimizer, monitor, (nets.shard(b, rank) for b in nets.batches()))
+        return outcome(net, monitor)
+
+
+def only_first_watches(rank: int, root: Path) -> dict[str, Any]:
+    """No monitor on rank 1: rank 0 must not wait for long."""
+    ranks.ANNOUNCED_WITHIN = timedelta(seconds=0.3)
+    return ddp(rank, root, watch=rank == 0)
+
+
+def one_skips_steps(rank: int, root: Path) -> dict[str, Any]:
+    """From the third step on rank 1 does not tell the monitor of its steps."""
+    ranks.ANNOUNCED_WITHIN = timedelta(seconds=0.3)
+    with nets.world():
+        net = DistributedDataParallel(nets.make())
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        for step, batch in enumerate(nets.batches()):
+            watched = monitor if rank == 0 or step < 2 else None
+            nets.train(net, optimizer, watched, [nets.shard(batch, rank)])
+        return outcome(net, monitor)
+
+
+def independent(rank: int, root: Path) -> dict[str, Any]:
+    """A training of its own in each process: nothing is to be joined, whatever the other does."""
+    with nets.world():
+        net = nets.make()
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        nets.train(net, optimizer, monitor, nets.batches(5 if rank == 0 else 2))
+        return {**outcome(net, monitor), "reason": monitor._together.company.reason}

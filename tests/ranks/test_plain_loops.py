@@ -1,0 +1,212 @@
+"""Plain loops under DDP: what several ranks record together is what one records of all data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skipscope import History
+from tests.ranks import nets
+from tests.ranks.launch import Results, launch
+
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "plain": ("plain:ddp", {"watch": False}),
+    "watched": ("plain:ddp", {}),
+    "accumulated": ("plain:ddp", {"accumulate": 2}),
+    "unused": ("plain:ddp", {"unused": True, "find_unused_parameters": True}),
+    "unused unwatched": (
+        "plain:ddp",
+        {"unused": True, "find_unused_parameters": True, "watch": False},
+    ),
+    "static": ("plain:ddp", {"static_graph": True}),
+    "some blocks": ("plain:ddp", {"blocks": (2, 3), "find_unused_parameters": True}),
+    "capture fails": ("plain:one_fails", {"at_step": 2, "culprit": 1}),
+    "first fails": ("plain:one_fails", {"at_step": 0, "culprit": 0}),
+    "off": ("plain:one_is_off", {}),
+    "first alone": ("plain:only_first_watches", {}),
+    "skips": ("plain:one_skips_steps", {}),
+    "independent": ("plain:independent", {}),
+}
+SITE_TABLES = (
+    "branch_ratio",
+    "cosine",
+    "growth",
+    "stream_growth",
+    "block_influence",
+    "zero_branch_share",
+    "grad_sum_norm",
+    "grad_input_norm",
+    "gradient_gain",
+    "branch_gradient",
+    "identity_gradient",
+    "gradient_cosine",
+    "shortcut_presence",
+)
+PARAMETER_TABLES = ("update_ratio", "gradient_norm", "weight_norm", "update_norm")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def results(root: Path) -> dict[str, Results]:
+    return launch(root, CALLS)
+
+
+@pytest.fixture(scope="module")
+def union() -> History:
+    """One process over the union batches."""
+    net = nets.make()
+    optimizer = nets.optimizer_of(net)
+    monitor = nets.monitor_of(net, optimizer, None, report=[])
+    nets.train(net, optimizer, monitor, nets.batches())
+    monitor.flush()
+    return monitor.history
+
+
+def agree(ours: History, whole: History, *names: str) -> None:
+    for name in names:
+        table, expected = ours.table(name), whole.table(name)
+        assert table.columns == expected.columns
+        np.testing.assert_array_equal(table.missing, expected.missing, err_msg=name)
+        np.testing.assert_allclose(
+            table.values, expected.values, rtol=2e-5, atol=1e-7, err_msg=name
+        )
+        assert not table.missing.all(), name
+
+
+def test_sums_are_those_of_the_union_batch(
+    results: dict[str, Results], root: Path, union: History
+) -> None:
+    assert results["watched"][0]["captures"] == nets.STEPS
+    ours = History.load(root / "watched")
+    assert ours.capture_steps.tolist() == list(range(nets.STEPS))
+    assert [site.kind for site in ours.sites.sites] == ["identity"] * 3 + ["projection"]
+    agree(ours, union, *SITE_TABLES, *PARAMETER_TABLES, "loss")
+    for field in ("n", "max_s", "max_f", "max_y", "min_f", "max_x", "rows", "samples", "gib", "sf"):
+        np.testing.assert_allclose(ours.field(field), union.field(field), rtol=2e-5, atol=1e-6)
+
+
+def test_a_rank_alone_would_not_say_the_same(root: Path, union: History) -> None:
+    """What is local to a rank differs here, so the test above can fail."""
+    ours = History.load(root / "watched")
+    local, whole = ours.table("branch_ratio_median").values, union.table("branch_ratio_median")
+    assert (abs(local / whole.values - 1) > 0.05).any()
+
+
+def test_the_first_rank_alone_records(results: dict[str, Results], root: Path) -> None:
+    first, other = results["watched"]
+    assert len(list((root / "watched").glob("history-*"))) == 1
+    assert other["captures"] == 0
+    assert other["steps"] == first["steps"]
+    run = History.load(root / "watched").run
+    assert (run.ranks, run.ranks_measured) == (2, 2)
+
+
+def test_early_stopping_sees_the_same_on_every_rank(results: dict[str, Results]) -> None:
+    first, other = results["watched"]
+    assert first["summary"] == other["summary"]
+    assert first["summary"]["skipscope/r_max"] > 0
+
+
+@pytest.mark.parametrize(
+    ("watched", "plain"),
+    [
+        ("watched", "plain"),
+        ("static", "plain"),
+        ("capture fails", "plain"),
+        ("first fails", "plain"),
+        ("off", "plain"),
+        ("first alone", "plain"),
+        ("skips", "plain"),
+        ("unused", "unused unwatched"),
+    ],
+)
+def test_weights_are_those_of_an_unwatched_run(
+    results: dict[str, Results], watched: str, plain: str
+) -> None:
+    assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
+
+
+def test_accumulation_captures_the_last_micro_batch_of_each_rank(
+    results: dict[str, Results], root: Path
+) -> None:
+    ours = History.load(root / "accumulated")
+    assert not results["accumulated"][0]["broken"]
+    # each rank's shard of four rows is cut in two: rows 2 and 3, 6 and 7 of a batch of eight
+    net = nets.make()
+    monitor = nets.monitor_of(net, None, None, report=[])
+    last = [(x[[2, 3, 6, 7]], y[[2, 3, 6, 7]]) for x, y in nets.batches()][:1]
+    nets.train(net, nets.optimizer_of(net), monitor, last)
+    for name in ("branch_ratio", "gradient_gain", "gradient_cosine"):
+        expected = monitor.history.table(name).values[0]
+        np.testing.assert_allclose(ours.table(name).values[0], expected, rtol=2e-5)
+    assert ours.field("n")[0].tolist() == monitor.history.field("n")[0].tolist()
+
+
+@pytest.mark.parametrize("name", ["unused", "static"])
+def test_graphs_that_ddp_walks_itself(
+    results: dict[str, Results], root: Path, union: History, name: str
+) -> None:
+    assert [r["broken"] for r in results[name]] == [False, False]
+    agree(History.load(root / name), union, *SITE_TABLES)
+
+
+def test_a_site_that_one_rank_never_passes(results: dict[str, Results], root: Path) -> None:
+    ours = History.load(root / "some blocks")
+    assert not results["some blocks"][0]["broken"]
+    assert [site.name for site in ours.sites.block_level][:3] == [f"blocks.{k}" for k in range(3)]
+    third = next(site.index for site in ours.sites.sites if site.name == "blocks.2")
+    first = next(site.index for site in ours.sites.sites if site.name == "blocks.0")
+    elements = ours.field("n")
+    assert elements[:, first].tolist() == [nets.BATCH * nets.WIDTH] * nets.STEPS
+    assert elements[:, third].tolist() == [nets.BATCH * nets.WIDTH / 2] * nets.STEPS
+    assert not ours.table("gradient_gain").missing.any()
+
+
+@pytest.mark.parametrize(("name", "culprit", "captured"), [("capture fails", 1, 2), ("first fails", 0, 0)])
+def test_an_error_on_one_rank_ends_all_with_one_message(
+    results: dict[str, Results], name: str, culprit: int, captured: int
+) -> None:
+    first, other = results[name]
+    assert (first["broken"], other["broken"]) == (True, True)
+    assert (first["steps"], other["steps"]) == (nets.STEPS, nets.STEPS)
+    assert first["captures"] == captured
+    (message,) = [*first["said"], *other["said"]]
+    assert f"all 2 processes after an error of its own on rank {culprit}" in message
+    assert "ValueError: injected" in message
+
+
+def test_a_monitor_that_was_off_from_the_start(results: dict[str, Results]) -> None:
+    first, other = results["off"]
+    assert (first["broken"], other["broken"]) == (True, True)
+    (message,) = [*first["said"], *other["said"]]
+    assert "all 2 processes after an error of its own on rank 1" in message
+
+
+def test_a_monitor_on_the_first_rank_alone(results: dict[str, Results], root: Path) -> None:
+    first, other = results["first alone"]
+    assert "error" not in other
+    assert (first["broken"], first["captures"]) == (False, nets.STEPS)
+    (message,) = first["said"]
+    assert "only 1 of 2 processes are at this capture" in message
+    run = History.load(root / "first alone").run
+    assert (run.ranks, run.ranks_measured) == (2, 1)
+
+
+def test_a_rank_that_stops_telling_of_its_steps(results: dict[str, Results]) -> None:
+    first, other = results["skips"]
+    assert (first["broken"], first["captures"]) == (True, 2)
+    assert any("1 of 2 processes are at this capture" in line for line in first["said"])
+    assert other["said"] == []
+
+
+def test_independent_trainings_do_not_wait_for_each_other(results: dict[str, Results]) -> None:
+    first, other = results["independent"]
+    assert (first["broken"], first["captures"], other["captures"]) == (False, 5, 0)
+    assert first["reason"] == "the model is not wrapped by DDP or FSDP"
