@@ -280,7 +280,9 @@ class Monitor:
     def _sharding(self) -> Shards:
         if self._shards is None:
             together = self._company()
-            self._shards = Shards(self.model, together.company if together else Company())
+            self._shards = Shards(
+                self.model, self.wrapped, together.company if together else Company()
+            )
         return self._shards
 
     def _meet(self, measured: _Measured | None) -> list[Parcel]:

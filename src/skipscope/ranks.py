@@ -128,10 +128,17 @@ def _is_fsdp1(module: nn.Module) -> bool:
     )
 
 
-def shards(model: nn.Module, rank: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def shards(
+    parameters: Iterable[nn.Parameter], model: nn.Module, rank: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Which parameters lie in shards over the ranks, and which count on this one.
 
     What is whole on every rank counts on the first, and of replicas of shards the first.
+
+    Args:
+        parameters: those in question.
+        model: the model, wrapped as it is trained.
+        rank: of this process.
 
     Shape:
         Both (parameters,).
@@ -143,7 +150,7 @@ def shards(model: nn.Module, rank: int) -> tuple[npt.NDArray[np.bool_], npt.NDAr
         for parameter in module.parameters()
     }
     sharded, counts = [], []
-    for parameter in model.parameters():
+    for parameter in parameters:
         placements: Sequence[Any] = getattr(parameter, "placements", ())
         cut = id(parameter) in held_flat or any(not place.is_replicate() for place in placements)
         mesh: Any = getattr(parameter, "device_mesh", None)

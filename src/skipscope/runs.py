@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from skipscope.find.paths import class_name
 from skipscope.options import Options
 from skipscope.records import Run
 
@@ -39,7 +40,7 @@ def describe_run(
         run_id=state.get("run_id") or new_run_id(options.name),
         skipscope=importlib.metadata.version("skipscope"),
         torch=torch.__version__,
-        model=type(model).__name__,
+        model=class_name(model),
         preset=options.preset,
         every_n_steps=options.every_n_steps,
         ranks=ranks,

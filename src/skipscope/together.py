@@ -156,16 +156,17 @@ class Shards:
     """Parameter sums of shards: kept from step to step, until the ranks meet.
 
     Args:
-        model: the model, wrapped as it is trained.
+        model: whose parameters are measured.
+        wrapped: the model as it is trained.
         company: the processes.
     """
 
-    def __init__(self, model: nn.Module, company: Company) -> None:
+    def __init__(self, model: nn.Module, wrapped: nn.Module, company: Company) -> None:
         self._model = model
         self._company = company
         self._kept: list[ParameterRows] = []
         if company.world > 1:
-            self._sharded, self._counts = shards(model, company.rank)
+            self._sharded, self._counts = shards(model.parameters(), wrapped, company.rank)
         else:
             self._sharded = self._counts = np.zeros(0, bool)
 

@@ -169,7 +169,9 @@ def test_a_site_that_one_rank_never_passes(results: dict[str, Results], root: Pa
     assert not ours.table("gradient_gain").missing.any()
 
 
-@pytest.mark.parametrize(("name", "culprit", "captured"), [("capture fails", 1, 2), ("first fails", 0, 0)])
+@pytest.mark.parametrize(
+    ("name", "culprit", "captured"), [("capture fails", 1, 2), ("first fails", 0, 0)]
+)
 def test_an_error_on_one_rank_ends_all_with_one_message(
     results: dict[str, Results], name: str, culprit: int, captured: int
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from skipscope.find.paths import sharded_parameters
 from skipscope.find.vocabulary import Op, classify, makes_anew, takes_form
 
 _TAKES_WEIGHTS = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM})
@@ -103,6 +104,9 @@ class Graph:
         for name, parameter in model.named_parameters():
             self.names.setdefault(id(parameter), name)
             self._buffers.add(parameter.data_ptr())
+        #: of a model in shards: what forwards see are whole copies, that its modules hold meanwhile
+        self._copies = sharded_parameters(model)
+        self._copy_names: dict[Edge, str] = {}
         self._nodes: dict[float, Node] = {}
         self._handles: dict[float, Any] = {}
         self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
@@ -113,6 +117,7 @@ class Graph:
 
     def close(self) -> None:
         """Let go of every autograd node."""
+        self._copy_names.clear()
         for memory in (self._nodes, self._handles, self._plain, self._hidden, self._constant):
             memory.clear()
         self._masks.clear()
@@ -130,9 +135,19 @@ class Graph:
     def _leaf(self, tensor: Tensor) -> Edge:
         number = -float(id(tensor))
         if number not in self._nodes:
-            op = Op.PARAMETER if id(tensor) in self.names else Op.INPUT
+            trained = id(tensor) in self.names or isinstance(tensor, torch.nn.Parameter)
+            op = Op.PARAMETER if trained else Op.INPUT
             self._nodes[number] = Node(number, op, ())
         return number, 0
+
+    def learn(self, path: str) -> None:
+        """Names the whole copies of sharded parameters that a module holds as it begins to run."""
+        for module, local, name in self._copies.get(path, ()):
+            tensor = getattr(module, local, None)
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                edge = self.edge(tensor)
+                if edge is not None:
+                    self._copy_names[edge] = name
 
     def _remember(self, handle: Any) -> float:
         number = float(handle._sequence_nr())
@@ -396,8 +411,11 @@ class Graph:
             if current[0] in seen:
                 continue
             seen.add(current[0])
+            if current in self._copy_names:
+                yield self._copy_names[current]
+                continue
             node = self.node(current)
-            if node.op is Op.PARAMETER:
+            if node.op is Op.PARAMETER and int(-current[0]) in self.names:
                 yield self.names[int(-current[0])]
             todo.extend(node.operands)
 

@@ -1,0 +1,43 @@
+"""Paths and class names as the user wrote them, whatever the model was wrapped with."""
+
+from __future__ import annotations
+
+from torch import nn
+
+#: What wrappers put into module paths; stripped, so that names are those of the user's model.
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+
+
+def canonical(name: str) -> str:
+    """A module or parameter path without the parts that wrappers add.
+
+    >>> canonical("_orig_mod.blocks.0._checkpoint_wrapped_module.fc.weight")
+    'blocks.0.fc.weight'
+    """
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def class_name(module: nn.Module) -> str:
+    """Name of a module's class as the user wrote it; `fully_shard` puts a class of its own above.
+
+    >>> class_name(nn.Linear(1, 1))
+    'Linear'
+    """
+    kinds = type(module).__mro__
+    wrapped = len(kinds) > 2 and kinds[1].__name__ == "FSDPModule"
+    return kinds[2 if wrapped else 0].__name__
+
+
+def sharded_parameters(
+    model: nn.Module,
+) -> dict[str, list[tuple[nn.Module, str, str]]]:
+    """Of each module by its path: itself, and local and whole name of each of its parameters."""
+    wrappers = ("FSDPModule", "FullyShardedDataParallel")
+    if not any(kind.__name__ in wrappers for m in model.modules() for kind in type(m).__mro__):
+        return {}
+    found: dict[str, list[tuple[nn.Module, str, str]]] = {}
+    for path, module in model.named_modules():
+        for local, _ in module.named_parameters(recurse=False):
+            name = f"{path}.{local}" if path else local
+            found.setdefault(canonical(path), []).append((module, local, name))
+    return found
