@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from skipscope.find.paths import sharded_parameters
+from skipscope.find.paths import canonical, sharded_parameters
 from skipscope.find.vocabulary import Op, classify, makes_anew, takes_form
 
 _TAKES_WEIGHTS = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM})
@@ -102,7 +102,7 @@ class Graph:
         self.names: dict[int, str] = {}
         self._buffers = {buffer.data_ptr() for buffer in model.buffers()}
         for name, parameter in model.named_parameters():
-            self.names.setdefault(id(parameter), name)
+            self.names.setdefault(id(parameter), canonical(name))
             self._buffers.add(parameter.data_ptr())
         #: of a model in shards: what forwards see are whole copies, that its modules hold meanwhile
         self._copies = sharded_parameters(model)

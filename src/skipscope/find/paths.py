@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 #: What wrappers put into module paths; stripped, so that names are those of the user's model.
@@ -39,5 +41,17 @@ def sharded_parameters(
     for path, module in model.named_modules():
         for local, _ in module.named_parameters(recurse=False):
             name = f"{path}.{local}" if path else local
-            found.setdefault(canonical(path), []).append((module, local, name))
+            found.setdefault(canonical(path), []).append((module, local, canonical(name)))
+    return found
+
+
+def whole_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Shapes, by path, of the parameters that FSDP has made one flat one of, cut in shards."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path, module in model.named_modules():
+        flat: Any = getattr(module, "_flat_param", None)
+        for name, shape in zip(
+            getattr(flat, "_fqns", ()), getattr(flat, "_shapes", ()), strict=True
+        ):
+            found[canonical(f"{path}.{name}" if path else name)] = tuple(shape)
     return found
