@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from skipscope.ablation import Ablation, ablate
-from skipscope.capture import Capture, Captured
 from skipscope.guard import Guard
 from skipscope.history import History
 from skipscope.judge import Judge
@@ -22,27 +21,17 @@ from skipscope.loggers import Loggers
 from skipscope.merge import merge_losses
 from skipscope.options import Options
 from skipscope.ranks import Company
-from skipscope.recorder import Recorder, essence
-from skipscope.records import Diagnosis, Parameter, SiteMap
-from skipscope.runs import describe_run, is_compiled, resume_step
+from skipscope.recorder import Recorder
+from skipscope.records import Diagnosis
+from skipscope.runs import describe_run, resume_step
+from skipscope.sampling import Measured, Sampling
 from skipscope.schedule import Schedule
 from skipscope.together import Parcel, Shards, Together, whole_updates
 from skipscope.transfer import Transfer
-from skipscope.updates import Bits, Numbers, Rotation, Updates
-from skipscope.watch import Watch
 
 logger = logging.getLogger("skipscope")
 #: What `summary` holds, in the order in which the first rank passes it on.
 _SUMMARY = ("warnings", "errors", "r_median", "r_max")
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What this process has of a step, on the host."""
-
-    captured: Captured | None
-    updated: tuple[Numbers, Bits] | None
-    watched: bool  #: whether updates were looked at
 
 
 class Monitor:
@@ -96,18 +85,13 @@ class Monitor:
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
-        self._watch = Watch(self.model, self.options.sites, self.options.exclude)
+        self._sampling = Sampling(self.model, self.options, self._guard)
         self._recorder: Recorder | None = None
         self._resume: dict[str, Any] = {}
-        self._rotation: Rotation | None = None
-        self._capture: Capture | None = None
-        self._updates: Updates | None = None
         self._started: float | None = None
-        self._said_skip = False
         self._host = 0.0
         self._together: Together | None = None
         self._shards: Shards | None = None
-        self._sent: SiteMap | None = None
         self._begun = False  #: whether a scheduled capture has ended
         self._due = False  #: whether this step's capture is scheduled: the same on every rank
 
@@ -159,7 +143,7 @@ class Monitor:
             parcels = self._meet(measured) if self._due else []
             return bool(self._guard.call(where, self._record, measured, parcels, start))
         finally:
-            self._detach()
+            self._sampling.close()
             self._begun = self._begun or (self.in_step and self._due)
             self.in_step = False
             self.step_count += 1
@@ -167,9 +151,11 @@ class Monitor:
     def abandon_step(self) -> None:
         """Takes off what a step that never ended left attached."""
         if self.in_step:
-            self._detach()
+            self._sampling.close()
             self.in_step = False
             self._started = None
+            if self._due and self._together is not None:
+                self._together.withdraw()
             if self._recorder is not None:
                 self._recorder.drop_step()
 
@@ -185,9 +171,8 @@ class Monitor:
 
         Without this call they are read when the optimizer steps, clipped or not.
         """
-        if self._updates is not None:
-            for one in [optimizer] if optimizer is not None else self.optimizers:
-                self._guard.call("reading gradients", self._updates.gradients_ready, one, scale)
+        some = [optimizer] if optimizer is not None else self.optimizers
+        self._sampling.gradients_ready(some, scale)
 
     def _begin(self, global_step: int | None) -> None:
         now = time.perf_counter()
@@ -205,61 +190,34 @@ class Monitor:
             captured=0.0,
             host_ms=0.0,
         )
-        if self._due and not self._left_out():
-            self._capture = Capture(
-                self.model, self._guard, self._watch, self.loss_scale, survey=not self._begun
-            )
-            self._capture.open()
+        if self._due:
+            self._sampling.open_capture(self.loss_scale, survey=not self._begun)
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
-            self._open_updates()
+            shards = self._sharding()
+            if self._first or shards.any:
+                # Over shards all ranks must choose alike, also while one knows less of the blocks.
+                table = () if shards.any else self.history.parameters
+                self._sampling.open_updates(self.optimizers, table)
         self._host = time.perf_counter() - now
 
-    def _left_out(self) -> bool:
-        """Whether a scheduled capture is not wanted of a compiled model."""
-        if self.options.on_compile != "skip" or not is_compiled(self.model):
-            return False
-        if not self._said_skip:
-            self._said_skip = True
-            logger.warning(
-                "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
-                "on_compile='eager' captured steps run without the compiled code."
-            )
-        return True
-
-    def _open_updates(self) -> None:
-        shards = self._sharding()
-        if not self.optimizers or not (self._first or shards.any):
-            return
-        parameters = list(self.model.parameters())
-        if self._rotation is None or len(self._rotation.sizes) != len(parameters):
-            # Over shards all ranks must choose alike, also while one knows less of the blocks.
-            table: tuple[Parameter, ...] = () if shards.any else self.history.parameters
-            self._rotation = Rotation.over(parameters, table, self.options.update_bytes)
-        self._updates = Updates(parameters, self.optimizers, self._rotation.take(), self._guard)
-        self._updates.open()
-
-    def _measure(self, loss: Tensor | float | None, factor: float) -> _Measured | None:
+    def _measure(self, loss: Tensor | float | None, factor: float) -> Measured | None:
         """What was seen of this step, moved to the host; None where nothing was attached."""
         recorder = self._ready_recorder()
-        capture, updates = self._capture, self._updates
         if loss is not None:
             recorder.set_loss(loss, factor)
-        if capture is None and updates is None and not self._due and not recorder.overdue:
+        if not (self._sampling.attached or self._due or recorder.overdue):
             return None
         transfer = Transfer()
         arrived = recorder.collect(transfer)
-        captured = capture.collect(transfer) if capture is not None else None
-        updated = updates.collect(transfer) if updates is not None else None
-        self._detach()
+        collected = self._sampling.collect(transfer)
         transfer.move()
         arrived()
-        seen = captured() if captured is not None else None
-        if seen is not None and loss is None:
-            recorder.set_fact("loss", seen.loss)
-        rows = updated() if updated is not None else None
-        if rows is not None and self._sharding().any:
-            self._sharding().keep(self.step_count, *rows)
-        return _Measured(seen, rows, updated is not None)
+        measured = collected()
+        if measured.captured is not None and loss is None:
+            recorder.set_fact("loss", measured.captured.loss)
+        if measured.updated is not None and self._sharding().any:
+            self._sharding().keep(self.step_count, *measured.updated)
+        return measured
 
     # ------------------------------------------------------------------ several ranks
     def _company(self) -> Together | None:
@@ -285,37 +243,33 @@ class Monitor:
             )
         return self._shards
 
-    def _meet(self, measured: _Measured | None) -> list[Parcel]:
+    def _meet(self, measured: Measured | None) -> list[Parcel]:
         """Goes to the meeting of a scheduled capture, whatever was measured here."""
         together = self._together
         if together is None or not together.joins:
             return []
-        parcel = self._guard.call("packing what was measured", self._parcel, measured) or Parcel()
+        parcel = self._guard.call("packing what was measured", self._parcel, together, measured)
         judged = self._judged() if self._first else {}
         words = [judged.get(f"{self.options.name}/{key}", float("nan")) for key in _SUMMARY]
-        parcels = together.meet(self.step_count, parcel, words)
+        parcels = together.meet(self.step_count, parcel or Parcel(), words)
         if parcels and together.held == 1:
             run = replace(self.history.run, ranks_measured=len(parcels))
             self._guard.call("recording", self._ready_recorder().tell, "set_run", run)
         return parcels
 
-    def _parcel(self, measured: _Measured | None) -> Parcel:
+    def _parcel(self, together: Together, measured: Measured | None) -> Parcel:
         recorder = self._ready_recorder()
         captured = measured.captured if measured is not None else None
-        news: SiteMap | None = None
-        if captured is not None and not self._first:
-            sites = recorder.learn(captured)
-            if self._sent is None or essence(sites) != essence(self._sent):
-                self._sent = news = sites
+        learnt = None if captured is None or self._first else recorder.learn(captured)
         return Parcel(
             rows=captured.rows if captured is not None else None,
-            site_map=news,
+            site_map=None if learnt is None else together.news(learnt),
             losses=recorder.losses,
             updates=self._sharding().take(),
         )
 
     # ------------------------------------------------------------------ recording
-    def _record(self, measured: _Measured | None, parcels: list[Parcel], start: float) -> bool:
+    def _record(self, measured: Measured | None, parcels: list[Parcel], start: float) -> bool:
         """Records a step on the first rank, and judges a captured one."""
         if measured is None:
             return False
@@ -330,7 +284,7 @@ class Monitor:
             others = [(p.rows, p.site_map) for p in parcels[1:] if p.rows is not None]
             recorder.record_capture(self.step_count, captured, others)
         if recorder.describe_parameters(self.model, self.optimizers) and not self._sharding().any:
-            self._rotation = None
+            self._sampling.blocks_changed()
         self._record_updates(measured, parcels)
         recorder.set_fact("captured", float(captured is not None))
         if captured is not None or recorder.overdue:
@@ -342,7 +296,7 @@ class Monitor:
         recorder.set_fact("host_ms", 1000 * (self._host + time.perf_counter() - start))
         return captured is not None
 
-    def _record_updates(self, measured: _Measured, parcels: list[Parcel]) -> None:
+    def _record_updates(self, measured: Measured, parcels: list[Parcel]) -> None:
         """Those of this step; of shards those of all steps up to a meeting."""
         recorder, together = self._ready_recorder(), self._together
         if measured.watched:
@@ -364,12 +318,6 @@ class Monitor:
             step = resume_step(options, self._resume)
             self._recorder = Recorder(run, options.dirpath, step)
         return self._recorder
-
-    def _detach(self) -> None:
-        for attached in (self._capture, self._updates):
-            if attached is not None:
-                attached.close()
-        self._capture = self._updates = None
 
     def loss_scale(self) -> Tensor | None:
         """The GradScaler's factor as a tensor: its public getter would wait for the device."""

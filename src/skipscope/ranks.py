@@ -4,9 +4,10 @@ They meet at the end of a captured step and nowhere else. What travels goes over
 (gloo, on the host) that no registry of PyTorch knows: it cannot mix with the training's
 collectives, needs no device, and no process has to create anything that the others must create too.
 
-No rank waits for one that will not come: a rank announces a meeting when the step begins, by a
-count in the store through which the processes found each other. By the end of the step backward has
-brought the ranks together, so that all have announced it, or one never will.
+No rank waits for one that will not come. A rank announces a meeting when the step begins, withdraws
+when the step is broken off, and says when it takes part no more, by counts in the store through
+which the processes found each other. By the end of a step backward has brought the ranks together:
+all have announced the meeting, or one never will.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,14 +26,14 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-#: How long a rank waits at the end of a step for the announcement of another, and for its numbers
-#: once it is announced. The second is short of what the training's own collectives wait.
+#: How long a rank waits at the end of a step for one that has not announced that it will come, and
+#: for one that has, and may be busy. Both are short of what the training's own collectives wait.
 ANNOUNCED_WITHIN = timedelta(seconds=20)
-ARRIVES_WITHIN = timedelta(minutes=5)
+ARRIVES_WITHIN = timedelta(minutes=2)
 
 
 class AbsentError(RuntimeError):
-    """Fewer ranks announced a meeting than train together."""
+    """Not all ranks that train together come to a meeting."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,8 @@ class Meetings:
     def __init__(self, company: Company, name: str) -> None:
         self._company = company
         self._size = len(company.ranks)
-        self._store: Any = None
         self._corner = f"skipscope/{name}/{'_'.join(map(str, company.ranks))}"
+        self._store: Any = None
         self._gloo: Any = None
         self._announced = 0
         self.held = 0  #: how many meetings there were
@@ -187,7 +189,11 @@ class Meetings:
             mine = store.add(f"{self._corner}/of/{self._company.rank}", 1)
             self._store = distributed.distributed_c10d.PrefixStore(f"{self._corner}/{mine}", store)
         self._announced += 1
-        self._store.add(str(self._announced), 1)
+        self._tell("announced")
+
+    def withdraw(self) -> None:
+        """Says that this rank will not come: its step was broken off."""
+        self._tell("withdrawn")
 
     def exchange(
         self, numbers: Sequence[float], parcel: bytes
@@ -198,36 +204,51 @@ class Meetings:
             (ranks, numbers); one parcel a rank, none but on the first.
 
         Raises:
-            AbsentError: some rank did not announce this meeting; nobody was waited for.
-            RuntimeError: a rank that announced it went away, or did not come in time.
+            AbsentError: some rank does not come.
+            RuntimeError: the connection broke.
         """
-        self._await_all()
+        self._assemble()
         if self._gloo is None:
-            place = self._company.ranks.index(self._company.rank)
             self._gloo = distributed.ProcessGroupGloo(
-                self._store, place, self._size, ARRIVES_WITHIN
+                self._store, self._place(self._company.rank), self._size, ARRIVES_WITHIN
             )
-        mine = torch.tensor([*numbers, self._announced, len(parcel)], dtype=torch.float64)
+        mine = torch.tensor([*numbers, len(parcel)], dtype=torch.float64)
         heads = self._all_gather(mine)
-        if len(set(heads[:, -2].tolist())) > 1:
-            raise RuntimeError("ranks came to different meetings: a step was broken off on one")
         parcels = self._to_first(parcel, heads[:, -1].long().tolist())
         self.held += 1
-        return heads[:, :-2].numpy(), parcels
+        return heads[:, :-1].numpy(), parcels
 
     def leave(self) -> None:
-        """Closes the sockets: who still waits for this rank is told so at once."""
-        self._gloo = None
+        """Comes to no further meeting, and says so."""
+        if self._store is not None:
+            with suppress(RuntimeError):  # the store went with its process: nobody is to be told
+                self._store.set("left", str(self._company.rank))
+        self._store = self._gloo = None
 
-    def _await_all(self) -> None:
-        deadline = time.monotonic() + ANNOUNCED_WITHIN.total_seconds()
+    def _tell(self, what: str, ranks: int = 1) -> int:
+        """Counts this rank among those of which something is true; how many there are."""
+        return int(self._store.add(f"{self._announced}/{what}", ranks))
+
+    def _assemble(self) -> None:
+        """Waits until all ranks are here: what follows then keeps nobody waiting."""
+        self._tell("arrived")
+        start = time.monotonic()
         for attempt in itertools.count():
-            came = self._store.add(str(self._announced), 0)
-            if came >= self._size:
+            if self._tell("arrived", 0) >= self._size:
                 return
-            if time.monotonic() > deadline:
-                raise AbsentError(f"{came} of {self._size} processes are at this capture")
+            if self._store.check(["left"]):
+                raise AbsentError("another rank takes part no more")
+            if self._tell("withdrawn", 0):
+                raise AbsentError("a step was broken off on another rank")
+            waited = timedelta(seconds=time.monotonic() - start)
+            if waited > ANNOUNCED_WITHIN and (came := self._tell("announced", 0)) < self._size:
+                raise AbsentError(f"only {came} of {self._size} processes are at this capture")
+            if waited > ARRIVES_WITHIN:
+                raise AbsentError(f"another rank did not end its step within {ARRIVES_WITHIN}")
             time.sleep(0.001 * 2 ** min(attempt, 6))
+
+    def _place(self, rank: int) -> int:
+        return self._company.ranks.index(rank)
 
     def _all_gather(self, mine: Tensor) -> Tensor:
         all_of_them = [torch.empty_like(mine) for _ in range(self._size)]
@@ -240,6 +261,6 @@ class Meetings:
         first = self._company.first
         rooms = [torch.empty_like(room) for _ in range(self._size)] if first else []
         options = distributed.GatherOptions()
-        options.rootRank = self._company.ranks.index(0)
+        options.rootRank = self._place(0)
         self._gloo.gather([rooms] if first else [], [room], options).wait()
         return [r.numpy().tobytes()[:size] for r, size in zip(rooms, sizes, strict=False)]

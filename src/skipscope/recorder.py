@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from skipscope.find import SiteRegistry
 from skipscope.history import History, HistoryWriter
 from skipscope.merge import SiteRows, merge_sites
 from skipscope.parameters import parameter_table
-from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap
+from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap, essence
 from skipscope.transfer import Transfer
 
 logger = logging.getLogger("skipscope")
@@ -216,8 +216,3 @@ class Recorder:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
-
-
-def essence(sites: SiteMap) -> SiteMap:
-    """A site map without what changes from forward to forward without meaning anything."""
-    return replace(sites, unseen=tuple(replace(unseen, count=0) for unseen in sites.unseen))

@@ -6,7 +6,7 @@ Nothing here computes. A record can be written down by hand, which is how every 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Kind = Literal["identity", "scaled", "projection"]
@@ -190,6 +190,11 @@ class SiteMap:
         ]
         lines += [f"not measured: {u.where} {u.what} ({u.source}): {u.reason}" for u in self.unseen]
         return "\n".join(line.rstrip() for line in lines)
+
+
+def essence(sites: SiteMap) -> SiteMap:
+    """A site map without what changes from forward to forward without meaning anything."""
+    return replace(sites, unseen=tuple(replace(unseen, count=0) for unseen in sites.unseen))
 
 
 @dataclass(frozen=True)

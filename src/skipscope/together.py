@@ -17,7 +17,7 @@ from torch import nn
 from skipscope.guard import Guard
 from skipscope.merge import Bits, Floats, ParameterRows, SiteRows, merge_updates
 from skipscope.ranks import AbsentError, Company, Meetings, company_of, shards
-from skipscope.records import PARAMETER_SUMS, SiteMap
+from skipscope.records import PARAMETER_SUMS, SiteMap, essence
 from skipscope.reduce import local
 
 logger = logging.getLogger("skipscope")
@@ -53,6 +53,7 @@ class Together:
             guard.waits_to_tell = True
         elif self.company.first and self.company.world > 1:
             logger.info("skipscope: numbers are of rank 0 alone: %s", self.company.reason)
+        self._sent: SiteMap | None = None
         #: what the first rank had to say at the last meeting
         self.words: tuple[float, ...] = ()
 
@@ -70,6 +71,13 @@ class Together:
     def measures(self) -> bool:
         """Whether this rank has anything to do."""
         return self.company.measures
+
+    def news(self, sites: SiteMap) -> SiteMap | None:
+        """The site map where the first rank does not have it yet."""
+        if self._sent is not None and essence(sites) == essence(self._sent):
+            return None
+        self._sent = sites
+        return sites
 
     def announce(self) -> None:
         """Says that this rank will come to the meeting of the step that begins."""
@@ -94,7 +102,7 @@ class Together:
             numbers = [float(self._guard.broken), float(step), *words]
             heads, parcels = self._meetings.exchange(numbers, pickle.dumps(parcel))
         except Exception as error:
-            self._not_met(error, parcel.failure)
+            self._not_met(step, error, parcel.failure)
             return []
         place = self.company.ranks.index(0)
         self.words = tuple(heads[place, 2:].tolist())
@@ -112,21 +120,38 @@ class Together:
         self._guard.waits_to_tell = False
         self._guard.tell()
 
-    def _not_met(self, error: Exception, failure: str) -> None:
+    def withdraw(self) -> None:
+        """Says that this rank will not come to the meeting that it announced."""
+        if self._meetings is not None:
+            try:
+                self._meetings.withdraw()
+            except Exception as error:
+                self._stop(error)
+
+    def _not_met(self, step: int, error: Exception, failure: str) -> None:
+        """Goes on alone where the ranks never met; where they did, this rank stops."""
         first_time = self._meetings is not None and not self._meetings.held
         if failure:
             logger.error("skipscope stopped measuring after an error of its own in %s", failure)
-        if first_time and isinstance(error, AbsentError):
-            self.company = replace(self.company, ranks=(self.company.rank,), reason=f"only {error}")
-            self.leave()
-            if self.company.first:
-                logger.warning(
-                    "skipscope: only %s. Make a monitor on every process; numbers are of rank 0 "
-                    "alone.",
-                    error,
-                )
-        else:
+        if not isinstance(error, AbsentError):
             self._stop(error)
+            return
+        self.leave()
+        if not first_time:
+            self._guard.broken = True
+            logger.warning(
+                "skipscope stopped measuring at step %d: %s. The training goes on unchanged. Every "
+                "process must tell its monitor of every step and every epoch.",
+                step,
+                error,
+            )
+            return
+        self.company = replace(self.company, ranks=(self.company.rank,), reason=str(error))
+        if self.company.first:
+            logger.warning(
+                "skipscope: %s. Numbers are of rank 0 alone; make a monitor on every process.",
+                error,
+            )
 
     def _stop(self, error: Exception) -> None:
         self.leave()

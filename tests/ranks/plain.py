@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from skipscope import Monitor, ranks
@@ -106,3 +109,36 @@ def independent(rank: int, root: Path) -> dict[str, Any]:
         monitor = nets.monitor_of(net, optimizer, root)
         nets.train(net, optimizer, monitor, nets.batches(5 if rank == 0 else 2))
         return {**outcome(net, monitor), "reason": monitor._together.company.reason}
+
+
+def one_breaks_off(rank: int, root: Path, *, goes_on: bool) -> dict[str, Any]:
+    """Rank 1 fails after its backward, within a captured step; its loop may go on all the same."""
+    with nets.world():
+        net = DistributedDataParallel(nets.make())
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        start = time.monotonic()
+        data = [nets.shard(batch, rank) for batch in nets.batches()]
+        nets.train(net, optimizer, monitor, data[:3])
+        with suppress(KeyError), monitor.step():
+            net(data[2][0]).sum().backward()
+            if rank == 1:
+                raise KeyError("the user's own")
+        if rank == 1 and not goes_on:
+            monitor.close()
+        nets.train(net, optimizer, monitor, data[3:])
+        return {**outcome(net, monitor), "seconds": time.monotonic() - start}
+
+
+def unequal(rank: int, root: Path) -> dict[str, Any]:
+    """Uneven inputs: rank 1 ends two steps earlier."""
+    with nets.world():
+        net = DistributedDataParallel(nets.make())
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        start = time.monotonic()
+        data = [nets.shard(b, rank) for b in nets.batches()][: 5 - 2 * rank]
+        with Join([net]):
+            nets.train(net, optimizer, monitor, data)
+            monitor.close()
+        return {**outcome(net, monitor), "seconds": time.monotonic() - start}

@@ -28,6 +28,9 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "off": ("plain:one_is_off", {}),
     "first alone": ("plain:only_first_watches", {}),
     "skips": ("plain:one_skips_steps", {}),
+    "breaks off": ("plain:one_breaks_off", {"goes_on": True}),
+    "breaks off, closes": ("plain:one_breaks_off", {"goes_on": False}),
+    "unequal": ("plain:unequal", {}),
     "independent": ("plain:independent", {}),
 }
 SITE_TABLES = (
@@ -213,6 +216,27 @@ def test_a_rank_that_stops_telling_of_its_steps(results: dict[str, Results]) -> 
     assert (first["broken"], first["captures"]) == (True, 2)
     assert any("1 of 2 processes are at this capture" in line for line in first["said"])
     assert other["said"] == []
+
+
+@pytest.mark.parametrize("name", ["breaks off", "breaks off, closes"])
+def test_a_step_broken_off_on_one_rank_holds_nobody_up(
+    results: dict[str, Results], name: str
+) -> None:
+    first, other = results[name]
+    assert (first.get("error"), other.get("error")) == (None, None)
+    assert (first["broken"], first["captures"]) == (True, 3)
+    assert "broken off on another rank" in first["said"][0] or "no more" in first["said"][0]
+    assert max(first["seconds"], other["seconds"]) < 15  # less than any wait of ours
+
+
+def test_uneven_inputs_end_the_measuring(results: dict[str, Results]) -> None:
+    first, other = results["unequal"]
+    assert (first.get("error"), other.get("error")) == (None, None)
+    assert (first["broken"], first["captures"]) == (True, 3)
+    assert (first["steps"], other["steps"]) == (5, 3)
+    (message,) = first["said"]
+    assert "stopped measuring at step 3: another rank takes part no more" in message
+    assert max(first["seconds"], other["seconds"]) < 15
 
 
 def test_independent_trainings_do_not_wait_for_each_other(results: dict[str, Results]) -> None:
