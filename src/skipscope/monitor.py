@@ -23,7 +23,7 @@ from skipscope.options import Options
 from skipscope.ranks import Company
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
-from skipscope.runs import describe_run, resume_step
+from skipscope.runs import describe_run, is_compiled, resume_step
 from skipscope.sampling import Measured, Sampling
 from skipscope.schedule import Schedule
 from skipscope.together import Parcel, Shards, Together, whole_updates
@@ -72,7 +72,7 @@ class Monitor:
     ) -> None:
         self.options = Options(**options)
         self._judge = Judge(self.options)
-        self.model = model.module if isinstance(model, DistributedDataParallel) else model
+        self.model = _unwrapped(model)
         self.wrapped = model  #: tells which processes train together
         self.scaler = scaler
         self.loggers = Loggers(
@@ -191,7 +191,9 @@ class Monitor:
             host_ms=0.0,
         )
         if self._due:
-            self._sampling.open_capture(self.loss_scale, survey=not self._begun)
+            self._sampling.open_capture(
+                self.wrapped, self.loss_scale, survey=not self._begun, speaks=self._first
+            )
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
             shards = self._sharding()
             if self._first or shards.any:
@@ -315,6 +317,7 @@ class Monitor:
             world = together.company.world if together is not None else 1
             options = self.options if self._first else replace(self.options, dirpath=None)
             run = describe_run(self.model, self.optimizers, options, self._resume, world)
+            run = replace(run, compiled=is_compiled(self.wrapped))
             step = resume_step(options, self._resume)
             self._recorder = Recorder(run, options.dirpath, step)
         return self._recorder
@@ -445,6 +448,12 @@ class Monitor:
         self._resume = dict(state)
         self.step_count, self.epoch = int(state["step"]), int(state["epoch"])
         self._schedule.load_state_dict(state)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model inside of DDP, compiled or not."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner.module if isinstance(inner, DistributedDataParallel) else model
 
 
 def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimizer]:

@@ -86,9 +86,14 @@ def company_of(model: nn.Module) -> Company:
         return Company((rank,), rank, world, "the model is not wrapped by DDP or FSDP")
     if len(found) > 1:
         return Company((rank,), rank, world, "its parts are spread over different groups of ranks")
-    if not distributed.is_gloo_available():
-        return Company((rank,), rank, world, "this PyTorch has no gloo")
+    if not distributed.is_gloo_available() or _store() is None:
+        return Company((rank,), rank, world, "this run has no gloo, or no store to meet through")
     return Company(tuple(sorted(found.pop())), rank, world)
+
+
+def _store() -> Any:
+    """Through which the processes found each other; MPI has none."""
+    return distributed.distributed_c10d._get_default_store()
 
 
 class _UnknownLayoutError(Exception):
@@ -185,7 +190,7 @@ class Meetings:
     def announce(self) -> None:
         """Says that this rank will come to the meeting of the step that begins."""
         if self._store is None:  # a corner of its own for each monitor of a name, in their order
-            store = distributed.distributed_c10d._get_default_store()
+            store = _store()
             mine = store.add(f"{self._corner}/of/{self._company.rank}", 1)
             self._store = distributed.distributed_c10d.PrefixStore(f"{self._corner}/{mine}", store)
         self._announced += 1

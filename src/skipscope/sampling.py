@@ -54,18 +54,32 @@ class Sampling:
         """Whether anything is."""
         return self._capture is not None or self._updates is not None
 
-    def open_capture(self, loss_scale: Callable[[], Tensor | None], *, survey: bool) -> None:
-        """Captures forward and backward, unless that is not wanted of a compiled model."""
-        if not self._left_out():
+    def open_capture(
+        self,
+        wrapped: nn.Module,
+        loss_scale: Callable[[], Tensor | None],
+        *,
+        survey: bool,
+        speaks: bool,
+    ) -> None:
+        """Captures forward and backward, unless that is not wanted of a compiled model.
+
+        Args:
+            wrapped: the model as it is trained.
+            loss_scale: gives the factor of a GradScaler when a backward begins.
+            survey: look for other readers of each x.
+            speaks: whether this process tells what is left out.
+        """
+        if not self._left_out(wrapped, speaks):
             self._capture = Capture(
                 self._model, self._guard, self._watch, loss_scale, survey=survey
             )
             self._capture.open()
 
-    def _left_out(self) -> bool:
-        if self._options.on_compile != "skip" or not is_compiled(self._model):
+    def _left_out(self, wrapped: nn.Module, speaks: bool) -> bool:
+        if self._options.on_compile != "skip" or not is_compiled(wrapped):
             return False
-        if not self._said_skip:
+        if not self._said_skip and speaks:
             self._said_skip = True
             logger.warning(
                 "skipscope captures nothing: the model is compiled and on_compile='skip'. With "

@@ -101,12 +101,12 @@ class Together:
         try:
             numbers = [float(self._guard.broken), float(step), *words]
             heads, parcels = self._meetings.exchange(numbers, pickle.dumps(parcel))
+            brought = [pickle.loads(one) for one in parcels]
         except Exception as error:
             self._not_met(step, error, parcel.failure)
             return []
         place = self.company.ranks.index(0)
         self.words = tuple(heads[place, 2:].tolist())
-        brought = [pickle.loads(one) for one in parcels]
         if heads[:, 0].any() or len(set(heads[:, 1].tolist())) > 1:
             self._all_stop(heads, brought)
             return []

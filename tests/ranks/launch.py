@@ -29,7 +29,7 @@ def launch(
             rank and a folder of its own, and returns plain values.
         ranks: how many processes.
     """
-    port = random.SystemRandom().randrange(20000, 60000)
+    port = random.SystemRandom().randrange(20000, 32000)  # below those the system deals out
     listed = json.dumps([(name, *call) for name, call in calls.items()])
     started = [
         subprocess.Popen(

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
@@ -142,3 +143,29 @@ def unequal(rank: int, root: Path) -> dict[str, Any]:
             nets.train(net, optimizer, monitor, data)
             monitor.close()
         return {**outcome(net, monitor), "seconds": time.monotonic() - start}
+
+
+def late_block(rank: int, root: Path) -> dict[str, Any]:
+    """A block that only rank 1 passes, and only from the third step on."""
+    with nets.world():
+        net = DistributedDataParallel(nets.make(), find_unused_parameters=True)
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        for step, batch in enumerate(nets.batches()):
+            blocks = 3 if rank == 1 and step >= 2 else 2
+            nets.train(net, optimizer, monitor, [nets.shard(batch, rank)], blocks=blocks)
+        return outcome(net, monitor)
+
+
+def compiled(rank: int, root: Path, *, outside: bool) -> dict[str, Any]:
+    """DDP of a compiled net, or a compiled DDP; step 3 is not captured."""
+    with nets.world():
+        net: Any = nets.make()
+        if outside:
+            net = torch.compile(DistributedDataParallel(net), backend="aot_eager")
+        else:
+            net = DistributedDataParallel(torch.compile(net, backend="aot_eager"))
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root, preset="train")
+        nets.train(net, optimizer, monitor, (nets.shard(b, rank) for b in nets.batches()))
+        return outcome(net, monitor)

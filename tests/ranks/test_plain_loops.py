@@ -23,6 +23,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "static": ("plain:ddp", {"static_graph": True}),
     "some blocks": ("plain:ddp", {"blocks": (2, 3), "find_unused_parameters": True}),
+    "late block": ("plain:late_block", {}),
     "capture fails": ("plain:one_fails", {"at_step": 2, "culprit": 1}),
     "first fails": ("plain:one_fails", {"at_step": 0, "culprit": 0}),
     "off": ("plain:one_is_off", {}),
@@ -177,6 +178,32 @@ def test_a_site_that_one_rank_never_passes(results: dict[str, Results], root: Pa
     assert elements[:, first].tolist() == [nets.BATCH * nets.WIDTH] * nets.STEPS
     assert elements[:, third].tolist() == [nets.BATCH * nets.WIDTH / 2] * nets.STEPS
     assert not ours.table("gradient_gain").missing.any()
+
+
+def test_a_site_that_one_rank_meets_late_takes_its_place(
+    results: dict[str, Results], root: Path
+) -> None:
+    ours = History.load(root / "late block")
+    assert not results["late block"][0]["broken"]
+    names = [site.name for site in ours.sites.block_level]
+    assert names == ["blocks.0", "blocks.1", "blocks.2", "model"]
+    late = names.index("blocks.2")
+    column = ours.sites.block_level[late].index
+    here = nets.BATCH * nets.WIDTH / 2
+    np.testing.assert_array_equal(ours.field("n")[:, column], [np.nan, np.nan, here, here, here])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outside", [True, False])
+def test_compiled_under_ddp(tmp_path: Path, union: History, outside: bool) -> None:
+    results = launch(tmp_path, {"compiled": ("plain:compiled", {"outside": outside})})
+    assert [r.get("error") for r in results["compiled"]] == [None, None]
+    ours = History.load(tmp_path / "compiled")
+    assert ours.capture_steps.tolist() == [0, 1, 2, 4]
+    assert (ours.run.compiled, ours.run.model) == (True, union.run.model)
+    assert [s.name for s in ours.sites.sites] == [s.name for s in union.sites.sites]
+    expected = union.table("gradient_gain").values[[0, 1, 2, 4]]
+    np.testing.assert_allclose(ours.table("gradient_gain").values, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,13 @@ def canonical(name: str) -> str:
 
 
 def class_name(module: nn.Module) -> str:
-    """Name of a module's class as the user wrote it; `fully_shard` puts a class of its own above.
+    """Name of a module's class as the user wrote it; whatever wraps it.
 
     >>> class_name(nn.Linear(1, 1))
     'Linear'
     """
+    for wrapper in ("_orig_mod", "_fsdp_wrapped_module"):
+        module = getattr(module, wrapper, module)
     kinds = type(module).__mro__
     wrapped = len(kinds) > 2 and kinds[1].__name__ == "FSDPModule"
     return kinds[2 if wrapped else 0].__name__
