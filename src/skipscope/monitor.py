@@ -123,7 +123,7 @@ class Monitor:
         self.in_step = True
         self._due = not self._begun or self._schedule.captures(self.step_count)
         if self._due:
-            together.announce()
+            together.announce(self.step_count)
         self._guard.call("the start of a step", self._begin, global_step)
 
     def end_step(self, loss: Tensor | float | None = None, factor: float = 1.0) -> bool:
@@ -155,7 +155,7 @@ class Monitor:
             self.in_step = False
             self._started = None
             if self._due and self._together is not None:
-                self._together.withdraw()
+                self._together.withdraw(self.step_count)
             if self._recorder is not None:
                 self._recorder.drop_step()
 
@@ -217,7 +217,8 @@ class Monitor:
         measured = collected()
         if measured.captured is not None and loss is None:
             recorder.set_fact("loss", measured.captured.loss)
-        if measured.updated is not None and self._sharding().any:
+        joins = self._together is not None and self._together.joins
+        if joins and measured.updated is not None and self._sharding().any:
             self._sharding().keep(self.step_count, *measured.updated)
         return measured
 

@@ -79,13 +79,13 @@ class Together:
         self._sent = sites
         return sites
 
-    def announce(self) -> None:
+    def announce(self, step: int) -> None:
         """Says that this rank will come to the meeting of the step that begins."""
         if self._meetings is not None:
             try:
                 self._meetings.announce()
             except Exception as error:  # the store went with the process that held it
-                self._stop(error)
+                self._not_met(step, error)
 
     def meet(self, step: int, parcel: Parcel, words: Sequence[float]) -> list[Parcel]:
         """Goes to the meeting of a step; on the first rank, what all have brought.
@@ -120,24 +120,28 @@ class Together:
         self._guard.waits_to_tell = False
         self._guard.tell()
 
-    def withdraw(self) -> None:
+    def withdraw(self, step: int) -> None:
         """Says that this rank will not come to the meeting that it announced."""
         if self._meetings is not None:
             try:
                 self._meetings.withdraw()
             except Exception as error:
-                self._stop(error)
+                self._not_met(step, error)
 
-    def _not_met(self, step: int, error: Exception, failure: str) -> None:
+    def _not_met(self, step: int, error: Exception, failure: str = "") -> None:
         """Goes on alone where the ranks never met; where they did, this rank stops."""
         first_time = self._meetings is not None and not self._meetings.held
         if failure:
             logger.error("skipscope stopped measuring after an error of its own in %s", failure)
-        if not isinstance(error, AbsentError):
-            self._stop(error)
-            return
         self.leave()
-        if not first_time:
+        if first_time:
+            self.company = replace(self.company, ranks=(self.company.rank,), reason=str(error))
+            if self.company.first:
+                logger.warning(
+                    "skipscope: %s. Numbers are of rank 0 alone; make a monitor on every process.",
+                    error,
+                )
+        elif isinstance(error, AbsentError):
             self._guard.broken = True
             logger.warning(
                 "skipscope stopped measuring at step %d: %s. The training goes on unchanged. Every "
@@ -145,17 +149,8 @@ class Together:
                 step,
                 error,
             )
-            return
-        self.company = replace(self.company, ranks=(self.company.rank,), reason=str(error))
-        if self.company.first:
-            logger.warning(
-                "skipscope: %s. Numbers are of rank 0 alone; make a monitor on every process.",
-                error,
-            )
-
-    def _stop(self, error: Exception) -> None:
-        self.leave()
-        self._guard.fail(error, "a meeting of the ranks")
+        else:
+            self._guard.fail(error, "a meeting of the ranks")
 
     def _all_stop(self, heads: Floats, brought: Sequence[Parcel]) -> None:
         """One message for all, by the first rank."""

@@ -86,19 +86,39 @@ def one_is_off(rank: int, root: Path) -> dict[str, Any]:
 def only_first_watches(rank: int, root: Path) -> dict[str, Any]:
     """No monitor on rank 1: rank 0 must not wait for long."""
     ranks.ANNOUNCED_WITHIN = timedelta(seconds=0.3)
-    return ddp(rank, root, watch=rank == 0)
+    try:
+        return ddp(rank, root, watch=rank == 0)
+    finally:
+        ranks.ANNOUNCED_WITHIN = timedelta(seconds=20)
+
+
+def no_line(rank: int, root: Path, *, at_meeting: int) -> dict[str, Any]:
+    """From some meeting on the processes cannot connect beside the training's own group."""
+    real = ranks.Meetings._all_gather
+
+    def gather(self: ranks.Meetings, mine: Any) -> Any:
+        if self.held >= at_meeting:
+            raise RuntimeError("no interface")
+        return real(self, mine)
+
+    ranks.Meetings._all_gather = gather  # type: ignore[method-assign]
+    try:
+        return ddp(rank, root)
+    finally:
+        ranks.Meetings._all_gather = real  # type: ignore[method-assign]
 
 
 def one_skips_steps(rank: int, root: Path) -> dict[str, Any]:
     """From the third step on rank 1 does not tell the monitor of its steps."""
-    ranks.ANNOUNCED_WITHIN = timedelta(seconds=0.3)
     with nets.world():
+        ranks.ANNOUNCED_WITHIN = timedelta(seconds=0.3)
         net = DistributedDataParallel(nets.make())
         optimizer = nets.optimizer_of(net)
         monitor = nets.monitor_of(net, optimizer, root)
         for step, batch in enumerate(nets.batches()):
             watched = monitor if rank == 0 or step < 2 else None
             nets.train(net, optimizer, watched, [nets.shard(batch, rank)])
+        ranks.ANNOUNCED_WITHIN = timedelta(seconds=20)
         return outcome(net, monitor)
 
 

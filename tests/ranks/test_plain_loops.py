@@ -29,6 +29,8 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "off": ("plain:one_is_off", {}),
     "first alone": ("plain:only_first_watches", {}),
     "skips": ("plain:one_skips_steps", {}),
+    "no line": ("plain:no_line", {"at_meeting": 0}),
+    "line breaks": ("plain:no_line", {"at_meeting": 2}),
     "breaks off": ("plain:one_breaks_off", {"goes_on": True}),
     "breaks off, closes": ("plain:one_breaks_off", {"goes_on": False}),
     "unequal": ("plain:unequal", {}),
@@ -135,6 +137,8 @@ def test_early_stopping_sees_the_same_on_every_rank(results: dict[str, Results])
         ("off", "plain"),
         ("first alone", "plain"),
         ("skips", "plain"),
+        ("no line", "plain"),
+        ("line breaks", "plain"),
         ("unused", "unused unwatched"),
     ],
 )
@@ -236,6 +240,22 @@ def test_a_monitor_on_the_first_rank_alone(results: dict[str, Results], root: Pa
     assert "only 1 of 2 processes are at this capture" in message
     run = History.load(root / "first alone").run
     assert (run.ranks, run.ranks_measured) == (2, 1)
+
+
+def test_ranks_that_cannot_connect_leave_the_first_alone(
+    results: dict[str, Results], root: Path
+) -> None:
+    first, other = results["no line"]
+    assert (first["broken"], first["captures"], other["captures"]) == (False, nets.STEPS, 0)
+    (message,) = [*first["said"], *other["said"]]
+    assert "no interface. Numbers are of rank 0 alone" in message
+    assert History.load(root / "no line").run.ranks_measured == 1
+
+
+def test_a_connection_that_breaks_ends_the_measuring(results: dict[str, Results]) -> None:
+    first, other = results["line breaks"]
+    assert (first["broken"], other["broken"], first["captures"]) == (True, True, 2)
+    assert "RuntimeError: no interface" in first["said"][0]
 
 
 def test_a_rank_that_stops_telling_of_its_steps(results: dict[str, Results]) -> None:
