@@ -218,7 +218,7 @@ class ResidualMonitor(_CallbackBase):
         monitor = self.monitor
         if monitor is None:
             return
-        monitor.wrapped = trainer.strategy.model  # DDP's wrapper tells who trains together
+        monitor.trained_as(trainer.strategy.model)
         monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
         monitor.loggers = Loggers(
             trainer.loggers,

@@ -142,6 +142,9 @@ class Monitor:
             measured = self._guard.call(where, self._measure, loss, factor)
             parcels = self._meet(measured) if self._due else []
             return bool(self._guard.call(where, self._record, measured, parcels, start))
+        except BaseException:  # Ctrl-C
+            self._withdraw()
+            raise
         finally:
             self._sampling.close()
             self._begun = self._begun or (self.in_step and self._due)
@@ -154,8 +157,7 @@ class Monitor:
             self._sampling.close()
             self.in_step = False
             self._started = None
-            if self._due and self._together is not None:
-                self._together.withdraw(self.step_count)
+            self._withdraw()
             if self._recorder is not None:
                 self._recorder.drop_step()
 
@@ -223,6 +225,16 @@ class Monitor:
         return measured
 
     # ------------------------------------------------------------------ several ranks
+    def trained_as(self, wrapped: nn.Module) -> None:
+        """Tells what the model is wrapped in, where that was not known at the start."""
+        self.wrapped = wrapped
+        self._together = self._shards = None
+
+    def _withdraw(self) -> None:
+        """No other rank is to wait for what this step would have brought."""
+        if self._due and self._together is not None:
+            self._together.withdraw(self.step_count)
+
     def _company(self) -> Together | None:
         """This process among the others, found when the first step begins."""
         if self._together is None:
