@@ -241,16 +241,22 @@ class Meetings:
         for attempt in itertools.count():
             if self._tell("arrived", 0) >= self._size:
                 return
-            if self._store.check(["left"]):
-                raise AbsentError("another rank takes part no more")
-            if self._tell("withdrawn", 0):
-                raise AbsentError("a step was broken off on another rank")
-            waited = timedelta(seconds=time.monotonic() - start)
-            if waited > ANNOUNCED_WITHIN and (came := self._tell("announced", 0)) < self._size:
-                raise AbsentError(f"only {came} of {self._size} processes are at this capture")
-            if waited > ARRIVES_WITHIN:
-                raise AbsentError(f"another rank did not end its step within {ARRIVES_WITHIN}")
+            if reason := self._in_vain(timedelta(seconds=time.monotonic() - start)):
+                self._tell("arrived", -1)  # who comes later is not to count on this rank
+                raise AbsentError(reason)
             time.sleep(0.001 * 2 ** min(attempt, 6))
+
+    def _in_vain(self, waited: timedelta) -> str:
+        """Why some rank will not come any more; empty where it still may."""
+        if self._store.check(["left"]):
+            return "another rank takes part no more"
+        if self._tell("withdrawn", 0):
+            return "a step was broken off on another rank"
+        if waited > ANNOUNCED_WITHIN and (came := self._tell("announced", 0)) < self._size:
+            return f"only {came} of {self._size} processes are at this capture"
+        if waited > ARRIVES_WITHIN:
+            return f"another rank did not end its step within {ARRIVES_WITHIN}"
+        return ""
 
     def _place(self, rank: int) -> int:
         return self._company.ranks.index(rank)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import logging
 import os
+import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -26,11 +29,25 @@ class _Said(logging.Handler):
             self.lines.append(self.format(record))
 
 
+def _free_port(note: Path, rank: int) -> str:
+    """A port that the first rank finds free, and tells the others of."""
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        note.with_suffix(".new").write_text(port)
+        note.with_suffix(".new").rename(note)
+    while not note.exists():
+        time.sleep(0.01)
+    return note.read_text()
+
+
 def main() -> None:
     root, calls = Path(sys.argv[1]), json.loads(sys.argv[2])
-    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
-    for number, (name, function, settings) in enumerate(calls):
-        os.environ["MASTER_PORT"] = str(port + number)
+    rank = int(os.environ["RANK"])
+    faulthandler.dump_traceback_later(float(sys.argv[3]))  # where it hangs
+    for name, function, settings in calls:
+        os.environ["MASTER_PORT"] = _free_port(root / f"{name}.port", rank)
         said = _Said()
         logging.getLogger().addHandler(said)
         module, _, function = function.partition(":")

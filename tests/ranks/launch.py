@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +29,27 @@ def launch(
             rank and a folder of its own, and returns plain values.
         ranks: how many processes.
     """
-    port = random.SystemRandom().randrange(20000, 32000)  # below those the system deals out
+    command = [sys.executable, "-m", "tests.ranks.child"]
     listed = json.dumps([(name, *call) for name, call in calls.items()])
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.ranks.child", str(root), listed],
-            env={**os.environ, **_environment(rank, ranks, port)},
-            cwd=root,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    output = []
-    try:
-        output = [process.communicate(timeout=HANGS_AFTER)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    started = []
+    for rank in range(ranks):
+        with (root / f"output-{rank}.txt").open("w") as said:
+            started.append(
+                subprocess.Popen(
+                    [*command, str(root), listed, str(HANGS_AFTER - 5)],
+                    env={**os.environ, **_environment(rank, ranks)},
+                    cwd=root,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    deadline = time.monotonic() + HANGS_AFTER
+    while any(process.poll() is None for process in started) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in started:
+        process.kill()
+        process.wait()
+    output = [(root / f"output-{rank}.txt").read_text() for rank in range(ranks)]
     assert all(process.returncode == 0 for process in started), "\n".join(output)
     results = {
         name: [json.loads((root / f"{name}-{rank}.json").read_text()) for rank in range(ranks)]
@@ -59,10 +61,9 @@ def launch(
     return results
 
 
-def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+def _environment(rank: int, ranks: int) -> dict[str, str]:
     return {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
         "RANK": str(rank),
         "WORLD_SIZE": str(ranks),
         "LOCAL_RANK": str(rank),

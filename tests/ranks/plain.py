@@ -151,6 +151,47 @@ def one_breaks_off(rank: int, root: Path, *, goes_on: bool) -> dict[str, Any]:
         return {**outcome(net, monitor), "seconds": time.monotonic() - start}
 
 
+def interrupted(rank: int, root: Path) -> dict[str, Any]:
+    """Ctrl-C on rank 1 while the monitor reads what it captured; the loop goes on."""
+    with nets.world():
+        net = DistributedDataParallel(nets.make())
+        optimizer = nets.optimizer_of(net)
+        monitor = nets.monitor_of(net, optimizer, root)
+        start = time.monotonic()
+        data = [nets.shard(batch, rank) for batch in nets.batches()]
+        nets.train(net, optimizer, monitor, data[:2])
+        if rank == 1:
+            monitor._sampling.collect = _interrupt  # type: ignore[method-assign]
+        with suppress(KeyboardInterrupt):
+            nets.train(net, optimizer, monitor, data[2:3])
+        monitor._sampling.__dict__.pop("collect", None)
+        nets.train(net, optimizer, monitor, data[3:])
+        return {**outcome(net, monitor), "seconds": time.monotonic() - start}
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def dawdles(rank: int, root: Path) -> dict[str, Any]:
+    """Rank 1 stays within a captured step for longer than the others wait."""
+    ranks.ARRIVES_WITHIN = timedelta(seconds=0.3)
+    try:
+        with nets.world():
+            net = DistributedDataParallel(nets.make())
+            optimizer = nets.optimizer_of(net)
+            monitor = nets.monitor_of(net, optimizer, root)
+            data = [nets.shard(batch, rank) for batch in nets.batches()]
+            nets.train(net, optimizer, monitor, data[:2])
+            with monitor.step():
+                nets.train(net, optimizer, None, data[2:3])
+                time.sleep(1.5 * rank)
+            nets.train(net, optimizer, monitor, data[3:])
+            return outcome(net, monitor)
+    finally:
+        ranks.ARRIVES_WITHIN = timedelta(minutes=2)
+
+
 def unequal(rank: int, root: Path) -> dict[str, Any]:
     """Uneven inputs: rank 1 ends two steps earlier."""
     with nets.world():

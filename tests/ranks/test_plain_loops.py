@@ -33,6 +33,8 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "line breaks": ("plain:no_line", {"at_meeting": 2}),
     "breaks off": ("plain:one_breaks_off", {"goes_on": True}),
     "breaks off, closes": ("plain:one_breaks_off", {"goes_on": False}),
+    "interrupted": ("plain:interrupted", {}),
+    "dawdles": ("plain:dawdles", {}),
     "unequal": ("plain:unequal", {}),
     "independent": ("plain:independent", {}),
 }
@@ -139,6 +141,8 @@ def test_early_stopping_sees_the_same_on_every_rank(results: dict[str, Results])
         ("skips", "plain"),
         ("no line", "plain"),
         ("line breaks", "plain"),
+        ("interrupted", "plain"),
+        ("dawdles", "plain"),
         ("unused", "unused unwatched"),
     ],
 )
@@ -274,6 +278,22 @@ def test_a_step_broken_off_on_one_rank_holds_nobody_up(
     assert (first["broken"], first["captures"]) == (True, 3)
     assert "broken off on another rank" in first["said"][0] or "no more" in first["said"][0]
     assert max(first["seconds"], other["seconds"]) < 15  # less than any wait of ours
+
+
+def test_ctrl_c_at_the_end_of_a_step_holds_nobody_up(results: dict[str, Results]) -> None:
+    first, other = results["interrupted"]
+    assert (first["broken"], other["broken"], first["captures"]) == (True, True, 2)
+    assert "at step 2: a step was broken off on another rank" in first["said"][0]
+    assert max(first["seconds"], other["seconds"]) < 15
+
+
+def test_a_rank_that_stays_within_its_step_is_not_waited_for_long(
+    results: dict[str, Results],
+) -> None:
+    first, other = results["dawdles"]
+    assert (first["broken"], other["broken"], first["captures"]) == (True, True, 2)
+    assert "did not end its step within 0:00:00.3" in first["said"][0]
+    assert "another rank takes part no more" in other["said"][0]
 
 
 def test_uneven_inputs_end_the_measuring(results: dict[str, Results]) -> None:
