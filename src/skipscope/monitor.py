@@ -6,30 +6,33 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from skipscope.ablation import Ablation, ablate
-from skipscope.capture import Capture
 from skipscope.guard import Guard
 from skipscope.history import History
 from skipscope.judge import Judge
 from skipscope.loggers import Loggers
+from skipscope.merge import merge_losses
 from skipscope.options import Options
 from skipscope.publish import say
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis
-from skipscope.runs import describe_run, is_compiled, world
+from skipscope.runs import describe_run, is_compiled
+from skipscope.sampling import Measured, Sampling
 from skipscope.schedule import Schedule
+from skipscope.together import Parcel, Shards, Together, whole_updates
 from skipscope.transfer import Transfer
-from skipscope.updates import Rotation, Updates
-from skipscope.watch import Watch
 
 logger = logging.getLogger("skipscope")
+#: What `summary` holds, in the order in which the first rank passes it on.
+_SUMMARY = ("warnings", "errors", "r_median", "r_max")
 
 
 class Monitor:
@@ -39,7 +42,8 @@ class Monitor:
     or changes the training: an error of its own turns it off with one message.
 
     Args:
-        model: the model; no layer needs to be named.
+        model: the model; no layer needs to be named. Where several processes train it, wrapped as
+            it is trained (DDP, FSDP), and a monitor on each.
         optimizer: the optimizer, or several; None when updates are of no interest.
         scaler: the GradScaler of mixed-precision training, for unscaled gradients and loss.
         loggers: TensorBoard SummaryWriters or Lightning loggers.
@@ -69,7 +73,8 @@ class Monitor:
     ) -> None:
         self.options = Options(**options)
         self._judge = Judge(self.options)
-        self.model = model
+        self.model = _unwrapped(model)
+        self.wrapped = model  #: tells which processes train together
         self.scaler = scaler
         self.loggers = Loggers(
             loggers, name=self.options.name, parameters=self.options.updates == "parameters"
@@ -81,15 +86,15 @@ class Monitor:
         self.optimizers = _as_list(optimizer)
         self._guard = Guard(self.options.on_error)
         self._schedule = Schedule(self.options.every_n_steps, self.options.preset == "debug")
-        self._watch = Watch(model, self.options.sites, self.options.exclude)
+        self._sampling = Sampling(self.model, self.options, self._guard)
         self._recorder: Recorder | None = None
         self._resume: dict[str, Any] = {}
-        self._rotation: Rotation | None = None
-        self._capture: Capture | None = None
-        self._updates: Updates | None = None
         self._started: float | None = None
-        self._said_skip = False
         self._host = 0.0
+        self._together: Together | None = None
+        self._shards: Shards | None = None
+        self._begun = False  #: whether a scheduled capture has ended
+        self._due = False  #: whether this step's capture is scheduled: the same on every rank
 
     @classmethod
     def from_options(cls, model: nn.Module, options: Options) -> Monitor:
@@ -113,10 +118,12 @@ class Monitor:
         self.abandon_step()
         if step is not None:
             self.step_count = step
-        if world()[0] != 0:
-            return  # the first process speaks for all
-        self.in_step = True
+        # Also when this monitor is off already: the others ask it to their meetings.
+        if not self._guard.finish("the start of a step", self._takes_part):
+            return
+        self.in_step, self._due = True, False
         try:
+            self._guard.finish("the start of a step", self._announce)
             self._guard.call("the start of a step", self._begin, global_step)
         except BaseException:  # Ctrl-C, or an error that is to be raised: the step never began
             self.abandon_step()
@@ -131,23 +138,35 @@ class Monitor:
             factor: what the loss is multiplied with, on the host.
         """
         where = "the end of a step"
+        start = time.perf_counter()
         try:
-            return self.in_step and bool(self._guard.call(where, self._end, loss, factor))
+            if not self.in_step:
+                return False
+            measured = self._guard.call(where, self._measure, loss, factor)
+            parcels = self._guard.finish(where, self._meet, measured)
+            if parcels is None:  # it failed on the way there
+                self._guard.finish(where, self._withdraw)
+            return bool(self._guard.call(where, self._record, measured, parcels or [], start))
+        except BaseException:  # Ctrl-C, or an error that is to be raised
+            self._guard.finish(where, self._withdraw)
+            raise
         finally:
+            self._begun = self._begun or (self.in_step and self._due)
             self.in_step = False
             self.step_count += 1
-            self._detach()
+            self._sampling.close()
 
     def abandon_step(self) -> None:
         """Takes off what a step that never ended left attached."""
+        where = "the end of a step"
         if self.in_step:
             self.in_step = False
             self._started = None
-            try:
-                self._detach()
-            finally:
+            with ExitStack() as stack:  # what comes first here is done last
                 if self._recorder is not None:
-                    self._guard.finish("the end of a step", self._recorder.drop_step)
+                    stack.callback(self._guard.finish, where, self._recorder.drop_step)
+                stack.callback(self._guard.finish, where, self._withdraw)
+                stack.callback(self._sampling.close)
 
     def pause(self) -> None:
         """What follows until the next step (a validation) is no part of a step's time."""
@@ -161,9 +180,8 @@ class Monitor:
 
         Without this call they are read when the optimizer steps, clipped or not.
         """
-        if self._updates is not None:
-            for one in [optimizer] if optimizer is not None else self.optimizers:
-                self._guard.call("reading gradients", self._updates.gradients_ready, one, scale)
+        some = [optimizer] if optimizer is not None else self.optimizers
+        self._guard.call("reading gradients", self._sampling.gradients_ready, some, scale)
 
     def _begin(self, global_step: int | None) -> None:
         now = time.perf_counter()
@@ -181,90 +199,150 @@ class Monitor:
             captured=0.0,
             host_ms=0.0,
         )
-        first = not len(recorder.history.capture_steps)
-        if self._captures_now(first):
-            capture = Capture(self.model, self._guard, self._watch, self.loss_scale, survey=first)
-            self._capture = capture
-            capture.open()
+        if self._due:
+            self._sampling.open_capture(
+                self.wrapped, self.loss_scale, survey=not self._begun, speaks=self._first
+            )
         if self.options.updates != "off" and self._schedule.updates(self.step_count):
-            self._open_updates()
+            shards = self._sharding()
+            if self._first or shards.any:
+                # Over shards all ranks must choose alike, also while one knows less of the blocks.
+                table = () if shards.any else self.history.parameters
+                self._sampling.open_updates(self.optimizers, table)
         self._host = _elapsed(now, time.perf_counter())
 
-    def _captures_now(self, first: bool) -> bool:
-        """By the schedule; also in the first step after a resume, so that there is something."""
-        if not (first or self._schedule.captures(self.step_count)):
-            return False
-        if self.options.on_compile == "skip" and is_compiled(self.model):
-            if not self._said_skip:
-                self._said_skip = True
-                logger.warning(
-                    "skipscope captures nothing: the model is compiled and on_compile='skip'. With "
-                    "on_compile='eager' captured steps run without the compiled code."
-                )
-            return False
-        return True
-
-    def _open_updates(self) -> None:
-        if not self.optimizers:
-            return
-        parameters = list(self.model.parameters())
-        if self._rotation is None or len(self._rotation.sizes) != len(parameters):
-            table = self.history.parameters
-            self._rotation = Rotation.over(parameters, table, self.options.update_bytes)
-        self._updates = Updates(parameters, self.optimizers, self._rotation.take(), self._guard)
-        self._updates.open()
-
-    def _end(self, loss: Tensor | float | None, factor: float) -> bool:
-        start = time.perf_counter()
+    def _measure(self, loss: Tensor | float | None, factor: float) -> Measured | None:
+        """What was seen of this step, moved to the host; None where nothing was attached."""
         recorder = self._ready_recorder()
-        capture, updates = self._capture, self._updates
         if loss is not None:
             recorder.set_loss(loss, factor)
-        if capture is None and updates is None and not recorder.overdue:
-            return False
+        if not (self._sampling.attached or self._due or recorder.overdue):
+            return None
         transfer = Transfer()
         arrived = recorder.collect(transfer)
-        captured = capture.collect(transfer) if capture is not None else None
-        updated = updates.collect(transfer) if updates is not None else None
-        self._detach()
+        collected = self._sampling.collect(transfer)
         transfer.move()
         arrived()
+        measured = collected()
+        if measured.captured is not None and loss is None:
+            recorder.set_fact("loss", measured.captured.loss)
+        if measured.updated is not None and self._company().joins and self._sharding().any:
+            self._sharding().keep(self.step_count, *measured.updated)
+        return measured
+
+    # ------------------------------------------------------------------ several ranks
+    def trained_as(self, wrapped: nn.Module) -> None:
+        """Tells what the model is wrapped in, where that was not known at the start."""
+        self.wrapped = wrapped
+        self._together = self._shards = None
+
+    def _takes_part(self) -> bool:
+        """Whether this process measures: one that trains together with the first, or it."""
+        return self._company().measures
+
+    def _announce(self) -> None:
+        """Tells the other ranks that this one comes to the meeting of a scheduled capture."""
+        self._due = not self._begun or self._schedule.captures(self.step_count)
+        if self._due:
+            self._company().announce(self.step_count)
+
+    def _withdraw(self) -> None:
+        """No other rank is to wait for what this step would have brought."""
+        if self._due and self._together is not None:
+            self._together.withdraw(self.step_count)
+
+    def _company(self) -> Together:
+        """This process among the others, found when the first step begins."""
+        if self._together is None:
+            self._together = Together(self.wrapped, self._guard, self.options.name)
+        return self._together
+
+    @property
+    def _first(self) -> bool:
+        """Whether this process records."""
+        return self._company().company.first
+
+    def _sharding(self) -> Shards:
+        if self._shards is None:
+            self._shards = Shards(self.model, self.wrapped, self._company().company)
+        return self._shards
+
+    def _meet(self, measured: Measured | None) -> list[Parcel]:
+        """Goes to the meeting of a scheduled capture, whatever was measured here."""
+        together = self._company()
+        if not (self._due and together.joins):
+            return []
+        parcel = self._guard.call("packing what was measured", self._parcel, together, measured)
+        judged = self._judged() if self._first else {}
+        words = [judged.get(f"{self.options.name}/{key}", float("nan")) for key in _SUMMARY]
+        parcels = together.meet(self.step_count, parcel or Parcel(), words)
+        if parcels and together.held == 1:
+            run = replace(self.history.run, ranks_measured=len(parcels))
+            self._guard.call("recording", self._ready_recorder().tell, "set_run", run)
+        return parcels
+
+    def _parcel(self, together: Together, measured: Measured | None) -> Parcel:
+        recorder = self._ready_recorder()
+        captured = measured.captured if measured is not None else None
+        learnt = None if captured is None or self._first else recorder.learn(captured)
+        return Parcel(
+            rows=captured.rows if captured is not None else None,
+            site_map=None if learnt is None else together.news(learnt),
+            losses=recorder.losses,
+            updates=self._sharding().take(),
+        )
+
+    # ------------------------------------------------------------------ recording
+    def _record(self, measured: Measured | None, parcels: list[Parcel], start: float) -> bool:
+        """Records a step on the first rank, and judges a captured one."""
+        if measured is None:
+            return False
+        recorder, captured = self._ready_recorder(), measured.captured
+        if not self._first:
+            if self._due or recorder.overdue:
+                recorder.forget()
+            return captured is not None
+        if parcels:
+            recorder.set_losses(merge_losses([parcel.losses for parcel in parcels]))
         if captured is not None:
-            recorder.record_capture(self.step_count, captured(), with_loss=loss is None)
-        if recorder.describe_parameters(self.model, self.optimizers):
-            self._rotation = None
-        if updated is not None:
-            rows = updated()
-            recorder.set_fact("skipped", float(rows is None))
-            if rows is not None:
-                recorder.tell("append_updates", self.step_count, *rows)
-        recorder.set_fact("captured", float(capture is not None))
-        if capture is not None or recorder.overdue:
+            others = [(p.rows, p.site_map) for p in parcels[1:] if p.rows is not None]
+            recorder.record_capture(self.step_count, captured, others)
+        if recorder.describe_parameters(self.model, self.optimizers) and not self._sharding().any:
+            self._sampling.blocks_changed()
+        self._record_updates(measured, parcels)
+        recorder.set_fact("captured", float(captured is not None))
+        if captured is not None or recorder.overdue:
             recorder.flush(keep=1)
-        if capture is not None:
+        if captured is not None:
             self._judge.at_capture(
                 recorder.history, self.loggers, self.step_count, recorder.latest()
             )
         host = self._host + _elapsed(start, time.perf_counter())
         recorder.set_fact("host_ms", 1000 * host)
-        return capture is not None
+        return captured is not None
 
-    # ------------------------------------------------------------------ recording
+    def _record_updates(self, measured: Measured, parcels: list[Parcel]) -> None:
+        """Those of this step; of shards those of all steps up to a meeting."""
+        recorder = self._ready_recorder()
+        if measured.watched:
+            recorder.set_fact("skipped", float(measured.updated is None))
+        if self._sharding().any and self._company().joins:
+            for step, *rows in whole_updates(parcels):
+                recorder.tell("append_updates", step, *rows)
+        elif measured.updated is not None:
+            sums, have = measured.updated
+            recorder.tell("append_updates", self.step_count, sums, self._sharding().without(have))
+
     def _ready_recorder(self) -> Recorder:
         """The recorder, made when the first step begins: everything is known by then."""
         if self._recorder is None:
-            run = describe_run(self.model, self.optimizers, self.options, self._resume)
+            company = self._company().company
+            options = self.options if company.first else replace(self.options, dirpath=None)
+            run = describe_run(self.model, self.optimizers, options, self._resume, company.world)
+            run = replace(run, compiled=is_compiled(self.wrapped))
             step = int(self._resume["step"]) if self._resume else None
-            self._recorder = Recorder(run, self.options.dirpath, step)
+            self._recorder = Recorder(run, options.dirpath, step)
         return self._recorder
-
-    def _detach(self) -> None:
-        """Takes off what is attached: all of it, whatever happens on the way."""
-        attached = [one for one in (self._updates, self._capture) if one is not None]
-        self._capture = self._updates = None
-        with ExitStack() as stack:
-            for one in attached:
-                stack.callback(self._guard.finish, "the end of a step", one.close)
 
     def loss_scale(self) -> Tensor | None:
         """The GradScaler's factor as a tensor: its public getter would wait for the device."""
@@ -291,8 +369,23 @@ class Monitor:
         return self._judge.latest
 
     def summary(self) -> dict[str, float]:
-        """Four numbers for checkpoints and early stopping to watch."""
-        return self._guard.call("the summary", lambda: self._judge.summary(self.history)) or {}
+        """Four numbers for checkpoints and early stopping to watch.
+
+        Where several ranks measure together they are equal on all of them, and those of the capture
+        before the last: what the last one told is known when the ranks meet again.
+        """
+        return self._guard.finish("the summary", self._summary) or {}
+
+    def _summary(self) -> dict[str, float]:
+        words = self._together.words if self._together is not None else ()
+        if not words:
+            return self._judged()
+        named = zip(_SUMMARY, words, strict=True)
+        return {f"{self.options.name}/{key}": value for key, value in named}
+
+    def _judged(self) -> dict[str, float]:
+        """What this process would say by itself; nothing after an error."""
+        return self._guard.call("the summary", self._judge.summary, self.history) or {}
 
     def report(self, form: str = "console", **settings: Any) -> str:
         """The health report as text: "console", "markdown" or "json".
@@ -343,6 +436,8 @@ class Monitor:
         self.epoch += 1
 
     def _epoch_end(self) -> None:
+        if not self._first:
+            return
         self._flush()
         if (self.epoch + 1) % self.options.report_every_n_epochs == 0:
             recorder = self._ready_recorder()
@@ -359,7 +454,7 @@ class Monitor:
         self._guard.finish("handing on facts", self._flush)
 
     def _flush(self) -> None:
-        if self._recorder is not None:
+        if self._recorder is not None and self._first:
             transfer = Transfer()
             arrived = self._recorder.collect(transfer)
             transfer.move()
@@ -370,6 +465,8 @@ class Monitor:
         """Takes everything off and closes the file; the history in memory stays."""
         self.abandon_step()
         self.flush()
+        if self._together is not None:
+            self._guard.finish("closing", self._together.leave)
         if self._recorder is not None:
             self._guard.finish("closing", self._recorder.close)
 
@@ -403,6 +500,12 @@ class Monitor:
         self._resume = dict(state)
         self.step_count, self.epoch = int(state["step"]), int(state["epoch"])
         self._schedule.load_state_dict(state)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model inside of DDP, compiled or not."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner.module if isinstance(inner, DistributedDataParallel) else model
 
 
 def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimizer]:

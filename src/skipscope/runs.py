@@ -14,23 +14,36 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from skipscope.find.paths import class_name
 from skipscope.options import Options
 from skipscope.records import Run
 
 
 def describe_run(
-    model: nn.Module, optimizers: Sequence[Optimizer], options: Options, state: Mapping[str, Any]
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    options: Options,
+    state: Mapping[str, Any],
+    ranks: int = 1,
 ) -> Run:
-    """A run's record; `state` is that of the run it goes on with, empty for a fresh one."""
+    """A run's record.
+
+    Args:
+        model: the model.
+        optimizers: those that train it.
+        options: the monitor's.
+        state: that of the run it goes on with, empty for a fresh one.
+        ranks: processes of the run.
+    """
     parameter = next(model.parameters(), None)
     return Run(
         run_id=state.get("run_id") or new_run_id(options.name),
         skipscope=_version(),
         torch=torch.__version__,
-        model=type(model).__name__,
+        model=class_name(model),
         preset=options.preset,
         every_n_steps=options.every_n_steps,
-        ranks=world()[1],
+        ranks=ranks,
         device=str(parameter.device) if parameter is not None else "cpu",
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
         compiled=is_compiled(model),
@@ -66,11 +79,3 @@ def is_compiled(model: nn.Module) -> bool:
     return any(
         getattr(module, mark, None) is not None for module in model.modules() for mark in marks
     )
-
-
-def world() -> tuple[int, int]:
-    """This process's rank, and how many there are."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1

@@ -24,7 +24,7 @@ from skipscope import pictures as pictures_module
 from skipscope import publish as publish_module
 from skipscope import recorder as recorder_module
 from skipscope.additions import Additions
-from skipscope.capture import Capture
+from skipscope.capture import Capture, Captured
 from skipscope.capture.slots import Slot
 from skipscope.curves import Curves
 from skipscope.find import Discovery, SiteRegistry
@@ -36,8 +36,11 @@ from skipscope.history import History, HistoryWriter
 from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
+from skipscope.ranks import Company
 from skipscope.recorder import Recorder
+from skipscope.sampling import Sampling
 from skipscope.schedule import Schedule
+from skipscope.together import Shards, Together
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
 from skipscope.watch import Watch
@@ -48,6 +51,8 @@ CLASSES = (
     Additions,
     Branch,
     Capture,
+    Captured,
+    Company,
     Curves,
     Discovery,
     Found,
@@ -62,9 +67,12 @@ CLASSES = (
     Relater,
     Relation,
     Rotation,
+    Sampling,
     Schedule,
+    Shards,
     SiteRegistry,
     Slot,
+    Together,
     Transfer,
     Updates,
     Watch,
@@ -72,22 +80,27 @@ CLASSES = (
 #: What the training's code calls itself: these hold the guard, and what they call is tested.
 CALLED_FROM_OUTSIDE = {
     "Monitor": "abandon_step ablate begin_step close diagnose diagnosis end_step epoch_end flush "
-    "gradients_ready history load_state_dict pause report state_dict step summary _detach "
-    "_repr_markdown_ from_options",
+    "gradients_ready history load_state_dict pause report state_dict step summary "
+    "trained_as _repr_markdown_ from_options",
     "Capture": "close",
     "Updates": "_pre_hook _post_hook close",
     "Places": "_before _after",
+    "Sampling": "close",
 }
 #: What two steps of a small net never come to.
 NOT_REACHED = {
     "Curves": "tags",
     "Graph": "_is_weight",
     "History": "load resume",
-    "HistoryWriter": "resume",
+    "HistoryWriter": "_remove",
     "Judge": "_rule_failed",
-    "Recorder": "_stop_writing overdue",
+    "Monitor": "_parcel",
+    "Recorder": "_describe _part_ways _refused forget losses overdue set_losses",
     "Relater": "_by_weight _meets_others",
     "Schedule": "_extra",
+    "Shards": "keep take",
+    "SiteRegistry": "adopt",
+    "Together": "_all_stop _not_met held meet news",
 }
 ERRORS = (RuntimeError, MemoryError, AttributeError, torch.OutOfMemoryError)
 
@@ -109,7 +122,7 @@ FUNCTIONS = [
     (judge_module, "publish"),
     (judge_module, "summary"),
     (publish_module, "console_report"),
-    (publish_module, "_write"),
+    (publish_module, "_made"),
     (pictures_module, "heat_map"),
     (recorder_module, "parameter_table"),
     (monitor_module, "describe_run"),
@@ -283,7 +296,7 @@ def test_an_error_in_any_method(
 
 
 #: What PyTorch calls: an interrupt there meets autograd, a module or an optimizer half-way.
-HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Monitor)
+HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Sampling, Monitor)
 INTERRUPTED = [
     pytest.param(place, id=name, marks=[] if place[0] in HOOKS else [pytest.mark.slow])
     for place, name in zip(PLACES, IDS, strict=True)
