@@ -30,16 +30,23 @@ class _Said(logging.Handler):
 
 
 def _free_port(note: Path, rank: int) -> str:
-    """A port that the first rank finds free, and tells the others of."""
+    """A port that the first rank finds free, and tells the others of.
+
+    None that the system gives to sockets without one: who gets it meanwhile keeps the first rank
+    from listening, and the others waiting.
+    """
     if rank == 0:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
+        port = str(next(filter(_is_free, range(10_000 + os.getpid() % 10_000, 32_768))))
         note.with_suffix(".new").write_text(port)
         note.with_suffix(".new").rename(note)
     while not note.exists():
         time.sleep(0.01)
     return note.read_text()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,8 @@ def shard(batch: tuple[Tensor, Tensor], rank: int, ranks: int = 2) -> tuple[Tens
 
 @contextmanager
 def world() -> Iterator[None]:
-    """The process group; nobody leaves before all are done."""
-    distributed.init_process_group("gloo")
+    """The process group; nobody leaves before all are done, or waits until it is killed."""
+    distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     try:
         yield
         distributed.barrier()

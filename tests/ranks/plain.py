@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from skipscope import Monitor, ranks
 from skipscope.capture import Capture
+from tests.capture.test_every_method import Failing
 from tests.ranks import nets
 
 
@@ -230,3 +233,48 @@ def compiled(rank: int, root: Path, *, outside: bool) -> dict[str, Any]:
         monitor = nets.monitor_of(net, optimizer, root, preset="train")
         nets.train(net, optimizer, monitor, (nets.shard(b, rank) for b in nets.batches()))
         return outcome(net, monitor)
+
+
+def methods_fail(
+    rank: int, root: Path, *, places: Sequence[tuple[str, str]], culprit: int
+) -> dict[str, Any]:
+    """Methods, each named by its owner and itself, fail on one rank from the second step on."""
+    ranks.ANNOUNCED_WITHIN, ranks.ARRIVES_WITHIN = timedelta(seconds=0.2), timedelta(seconds=2)
+    try:
+        with nets.world():
+            plain = DistributedDataParallel(nets.make(), find_unused_parameters=True)
+            data = [nets.shard(batch, rank) for batch in nets.batches(3)]
+            optimizer = nets.optimizer_of(plain)
+            nets.train(plain, optimizer, None, data[:1], blocks=2)
+            nets.train(plain, optimizer, None, data[1:], blocks=2 + rank)
+            results = {
+                f"{owner}.{name}": _one_fails(rank, culprit, pkgutil.resolve_name(owner), name)
+                for owner, name in places
+            }
+            return {**results, "plain": nets.digest(plain)}
+    finally:
+        ranks.ANNOUNCED_WITHIN = timedelta(seconds=20)
+        ranks.ARRIVES_WITHIN = timedelta(minutes=2)
+
+
+def _one_fails(rank: int, culprit: int, owner: Any, name: str) -> dict[str, Any]:
+    net = DistributedDataParallel(nets.make(), find_unused_parameters=True)
+    optimizer = nets.optimizer_of(net)
+    options = {"report": [], "name": f"{owner.__name__}.{name}"}
+    monitor = nets.monitor_of(net, optimizer, None, **options)
+    data = [nets.shard(batch, rank) for batch in nets.batches(3)]
+    start = time.monotonic()
+    nets.train(net, optimizer, monitor, data[:1], blocks=2)
+    failing = Failing(owner, name, ValueError("injected"))
+    with failing if rank == culprit else nullcontext():
+        nets.train(net, optimizer, monitor, data[1:], blocks=2 + rank)
+        monitor.begin_step()
+        monitor.pause()
+        monitor.close()
+    return {
+        "weights": nets.digest(net),
+        "called": failing.called,
+        "broken": monitor._guard.broken,
+        "captures": len(monitor.history.capture_steps),
+        "seconds": time.monotonic() - start,
+    }
