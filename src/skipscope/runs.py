@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from skipscope.find.paths import class_name
@@ -79,3 +80,9 @@ def is_compiled(model: nn.Module) -> bool:
     return any(
         getattr(module, mark, None) is not None for module in model.modules() for mark in marks
     )
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model inside of DDP, compiled or not."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner.module if isinstance(inner, DistributedDataParallel) else model

@@ -67,11 +67,6 @@ class Together:
         """How many meetings there were."""
         return self._meetings.held if self._meetings is not None else 0
 
-    @property
-    def measures(self) -> bool:
-        """Whether this rank has anything to do."""
-        return self.company.measures
-
     def news(self, sites: SiteMap) -> SiteMap | None:
         """The site map where the first rank does not have it yet."""
         if self._sent is not None and essence(sites) == essence(self._sent):

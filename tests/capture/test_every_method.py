@@ -19,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from skipscope import judge as judge_module
-from skipscope import monitor as monitor_module
 from skipscope import pictures as pictures_module
 from skipscope import publish as publish_module
 from skipscope import recorder as recorder_module
+from skipscope import stepping as stepping_module
 from skipscope.additions import Additions
+from skipscope.attendance import Attendance
 from skipscope.capture import Capture, Captured
 from skipscope.capture.slots import Slot
 from skipscope.curves import Curves
@@ -40,6 +41,7 @@ from skipscope.ranks import Company
 from skipscope.recorder import Recorder
 from skipscope.sampling import Sampling
 from skipscope.schedule import Schedule
+from skipscope.stepping import Steps
 from skipscope.together import Shards, Together
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
@@ -49,6 +51,7 @@ from tests.capture.attachments import attached, changes
 D = 4
 CLASSES = (
     Additions,
+    Attendance,
     Branch,
     Capture,
     Captured,
@@ -72,6 +75,7 @@ CLASSES = (
     Shards,
     SiteRegistry,
     Slot,
+    Steps,
     Together,
     Transfer,
     Updates,
@@ -79,9 +83,9 @@ CLASSES = (
 )
 #: What the training's code calls itself: these hold the guard, and what they call is tested.
 CALLED_FROM_OUTSIDE = {
-    "Monitor": "abandon_step ablate begin_step close diagnose diagnosis end_step epoch_end flush "
-    "gradients_ready history load_state_dict pause report state_dict step summary "
-    "trained_as _repr_markdown_ from_options",
+    "Monitor": "ablate close diagnose diagnosis epoch_end flush load_state_dict report state_dict "
+    "step summary _repr_markdown_ from_options",
+    "Steps": "abandon_step begin_step end_step gradients_ready history pause trained_as",
     "Capture": "close",
     "Updates": "_pre_hook _post_hook close",
     "Places": "_before _after",
@@ -89,12 +93,12 @@ CALLED_FROM_OUTSIDE = {
 }
 #: What two steps of a small net never come to.
 NOT_REACHED = {
+    "Attendance": "_parcel met_once",
     "Curves": "tags",
     "Graph": "_is_weight",
     "History": "load resume",
     "HistoryWriter": "_remove",
     "Judge": "_rule_failed",
-    "Monitor": "_parcel",
     "Recorder": "_describe _part_ways _refused forget losses overdue set_losses",
     "Relater": "_by_weight _meets_others",
     "Schedule": "_extra",
@@ -125,7 +129,7 @@ FUNCTIONS = [
     (publish_module, "_made"),
     (pictures_module, "heat_map"),
     (recorder_module, "parameter_table"),
-    (monitor_module, "describe_run"),
+    (stepping_module, "describe_run"),
 ]
 PLACES: list[tuple[Any, str]] = [*methods(), *FUNCTIONS]
 IDS = [f"{owner.__name__.rpartition('.')[2]}.{name}" for owner, name in PLACES]
@@ -296,7 +300,7 @@ def test_an_error_in_any_method(
 
 
 #: What PyTorch calls: an interrupt there meets autograd, a module or an optimizer half-way.
-HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Sampling, Monitor)
+HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Sampling, Steps, Monitor)
 INTERRUPTED = [
     pytest.param(place, id=name, marks=[] if place[0] in HOOKS else [pytest.mark.slow])
     for place, name in zip(PLACES, IDS, strict=True)

@@ -132,7 +132,7 @@ def independent(rank: int, root: Path) -> dict[str, Any]:
         optimizer = nets.optimizer_of(net)
         monitor = nets.monitor_of(net, optimizer, root)
         nets.train(net, optimizer, monitor, nets.batches(5 if rank == 0 else 2))
-        return {**outcome(net, monitor), "reason": monitor._together.company.reason}
+        return {**outcome(net, monitor), "reason": monitor._attendance.company.reason}
 
 
 def one_breaks_off(rank: int, root: Path, *, goes_on: bool) -> dict[str, Any]:
@@ -268,6 +268,7 @@ def _one_fails(rank: int, culprit: int, owner: Any, name: str) -> dict[str, Any]
     failing = Failing(owner, name, ValueError("injected"))
     with failing if rank == culprit else nullcontext():
         nets.train(net, optimizer, monitor, data[1:], blocks=2 + rank)
+        monitor.summary()
         monitor.begin_step()
         monitor.pause()
         monitor.close()

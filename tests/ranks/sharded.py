@@ -22,7 +22,7 @@ def _trained(net: nn.Module, rank: int, root: Path | None, **options: Any) -> di
     nets.train(net, optimizer, monitor, (nets.shard(b, rank) for b in nets.batches()))
     result = outcome(net, monitor)
     if monitor is not None:
-        result["reason"] = monitor._together.company.reason
+        result["reason"] = monitor._attendance.company.reason
     return result
 
 

@@ -11,29 +11,29 @@ from typing import Any
 
 import pytest
 
+from skipscope.attendance import Attendance
 from skipscope.ranks import Meetings
 from skipscope.together import Together
 from tests.ranks.launch import launch
 
 pytestmark = pytest.mark.xdist_group("every method of ranks")
-OF_ALL = (Meetings, Together)
+OF_ALL = (Meetings, Together, Attendance)
 MORE = [
     ("skipscope.together.Shards", "take"),
     ("skipscope.recorder.Recorder", "losses"),
     ("skipscope.recorder.Recorder", "set_losses"),
     ("skipscope.recorder.Recorder", "forget"),
     ("skipscope.find.SiteRegistry", "adopt"),
-    ("skipscope.monitor.Monitor", "_parcel"),
-    ("skipscope.monitor.Monitor", "_meet"),
-    ("skipscope.monitor.Monitor", "_announce"),
-    ("skipscope.monitor.Monitor", "_withdraw"),
-    ("skipscope.monitor", "merge_losses"),
+    ("skipscope.stepping.Steps", "_announce"),
+    ("skipscope.stepping.Steps", "_meet"),
+    ("skipscope.stepping.Steps", "_withdraw"),
+    ("skipscope.stepping", "merge_losses"),
     ("skipscope.recorder", "merge_sites"),
 ]
 #: What a rank never comes to unless another one fails, or because its place is not the first.
 NOT_REACHED = {
     0: "_all_stop _not_met forget news",
-    1: "_all_stop _not_met adopt held merge_losses merge_sites set_losses",
+    1: "_all_stop _not_met _waits adopt held merge_losses merge_sites met_once set_losses updates",
 }
 #: Whoever is first at a meeting comes to it.
 SOMETIMES = {"_in_vain"}
