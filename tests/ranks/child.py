@@ -36,7 +36,7 @@ def _free_port(note: Path, rank: int) -> str:
     from listening, and the others waiting.
     """
     if rank == 0:
-        port = str(next(filter(_is_free, range(10_000 + os.getpid() % 10_000, 32_768))))
+        port = str(next(filter(_is_free, range(10_000 + 16 * os.getpid() % 20_000, 32_768))))
         note.with_suffix(".new").write_text(port)
         note.with_suffix(".new").rename(note)
     while not note.exists():
@@ -52,8 +52,8 @@ def _is_free(port: int) -> bool:
 def main() -> None:
     root, calls = Path(sys.argv[1]), json.loads(sys.argv[2])
     rank = int(os.environ["RANK"])
-    faulthandler.dump_traceback_later(float(sys.argv[3]))  # where it hangs
     for name, function, settings in calls:
+        faulthandler.dump_traceback_later(float(sys.argv[3]))  # where it hangs
         os.environ["MASTER_PORT"] = _free_port(root / f"{name}.port", rank)
         said = _Said()
         logging.getLogger().addHandler(said)
