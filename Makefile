@@ -29,10 +29,10 @@ demo: $(STAMP)  ## train a residual CNN on digits and print its health (SICK=1: 
 	$(BIN)/python docs/examples/digits.py $(if $(SICK),--sick)
 
 test: $(STAMP)  ## the tests that CI runs, doctests among them
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 test-all: $(STAMP)  ## every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: $(STAMP)  ## format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .

@@ -16,7 +16,6 @@ from skipscope.ranks import Meetings
 from skipscope.together import Together
 from tests.ranks.launch import launch
 
-pytestmark = pytest.mark.xdist_group("every method of ranks")
 OF_ALL = (Meetings, Together, Attendance)
 MORE = [
     ("skipscope.together.Shards", "take"),

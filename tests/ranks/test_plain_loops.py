@@ -12,7 +12,6 @@ from skipscope import History
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
 
-pytestmark = pytest.mark.xdist_group("plain loops on ranks")
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain:ddp", {"watch": False}),
     "watched": ("plain:ddp", {}),

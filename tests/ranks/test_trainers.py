@@ -12,7 +12,6 @@ from tests.ranks import nets
 from tests.ranks.launch import Results, launch
 from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree, one_process
 
-pytestmark = pytest.mark.xdist_group("trainers on ranks")
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("trainers:fit", {}),
     "ddp unwatched": ("trainers:fit", {"watch": False}),
