@@ -41,8 +41,10 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("recording", "skipscope.recorder", "Recorder.tell"),
     ("recording", "skipscope.recorder", "Recorder.flush"),
     ("diagnosis", "skipscope.judge", "Judge.at_capture"),
-    ("starting the step", "skipscope.monitor", "Monitor._begin"),
-    ("ending the step", "skipscope.monitor", "Monitor._end"),
+    ("starting the step", "skipscope.stepping", "Steps._begin"),
+    ("ending the step", "skipscope.stepping", "Steps._measure"),
+    ("meeting the other ranks", "skipscope.stepping", "Steps._meet"),
+    ("recording the step", "skipscope.stepping", "Steps._record"),
     ("(the model's own additions)", "skipscope.capture.guarded", "_Once.__call__"),
 )
 #: Not the monitor's: the operation itself, run from inside.

@@ -217,13 +217,13 @@ class ResidualMonitor(_CallbackBase):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Learns where files go; on every rank, since asking the Trainer is a collective."""
         directory = trainer.log_dir
-        if not trainer.is_global_zero:
-            return
         if getattr(trainer, "barebones", False):
             _log.info("skipscope is off: Trainer(barebones=True) asks for no overhead at all")
             return
         options = self.options
-        if trainer.fast_dev_run:
+        if not trainer.is_global_zero:
+            options = replace(options, dirpath=None, report=())
+        elif trainer.fast_dev_run:
             options = replace(options, dirpath=None)
         elif options.dirpath is None:
             options = replace(options, dirpath=_run_directory(trainer, directory, options.name))
@@ -236,6 +236,7 @@ class ResidualMonitor(_CallbackBase):
         monitor = self.monitor
         if monitor is None:
             return
+        monitor.trained_as(trainer.strategy.model)
         monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
         monitor.loggers = Loggers(
             trainer.loggers,

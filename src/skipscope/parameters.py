@@ -8,7 +8,7 @@ from numbers import Real
 from torch import nn
 from torch.optim import Optimizer
 
-from skipscope.find.places import canonical
+from skipscope.find.paths import canonical, class_name, whole_shapes
 from skipscope.records import Group, Parameter, SiteMap
 
 
@@ -21,7 +21,8 @@ def parameter_table(
     equal for sibling blocks of one class.
     """
     groups, group_of = _groups(optimizers)
-    classes = {canonical(name): type(module).__name__ for name, module in model.named_modules()}
+    classes = {canonical(name): class_name(module) for name, module in model.named_modules()}
+    shapes = whole_shapes(model)
     blocks = {block_of(site.module) for site in sites.sites}
     sites_of: dict[str, list[int]] = {}
     for site in sites.sites:
@@ -36,7 +37,7 @@ def parameter_table(
             Parameter(
                 index=index,
                 name=name,
-                shape=tuple(parameter.shape),
+                shape=shapes.get(name, tuple(parameter.shape)),
                 dtype=str(parameter.dtype).removeprefix("torch."),
                 trainable=parameter.requires_grad,
                 group=group_of.get(id(parameter)),

@@ -194,7 +194,8 @@ def _history(model: nn.Module, look: Look) -> History:
     """A history of one capture, with weights and gradients and without an update."""
     recorder = Recorder(describe_run(model, [], Options(), {}), None)
     recorder.begin_step((), step=0.0, epoch=0.0, global_step=0.0, captured=1.0)
-    recorder.record_capture(0, look.captured, with_loss=True)
+    recorder.record_capture(0, look.captured)
+    recorder.set_fact("loss", look.captured.loss)
     recorder.describe_parameters(model, [])
     recorder.tell("append_updates", 0, look.sums, look.have)
     recorder.flush()

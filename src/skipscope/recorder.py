@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from torch.optim import Optimizer
 from skipscope.capture import Captured
 from skipscope.find import SiteRegistry
 from skipscope.history import History, HistoryError, HistoryWriter
+from skipscope.merge import SiteRows, merge_sites
 from skipscope.parameters import parameter_table
-from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap
+from skipscope.records import FACTS, REASONS, SUMS, Run, SiteMap, essence
 from skipscope.transfer import Transfer
 
 logger = logging.getLogger("skipscope")
@@ -154,22 +155,35 @@ class Recorder:
             )
 
     # ------------------------------------------------------------------ captures and parameters
-    def record_capture(self, step: int, captured: Captured, *, with_loss: bool) -> None:
-        """Names the sites of a captured step, and records their sums."""
-        site_map = self._registry.site_map(captured.found, captured.unseen, captured.called)
-        if _essence(site_map) != _essence(self.history.sites):
+    def learn(self, captured: Captured) -> SiteMap:
+        """The sites as known after one more captured step."""
+        return self._registry.site_map(captured.found, captured.unseen, captured.called)
+
+    def record_capture(
+        self, step: int, captured: Captured, others: Sequence[tuple[SiteRows, SiteMap | None]] = ()
+    ) -> None:
+        """Names the sites of a captured step, and records their sums.
+
+        Args:
+            step: the optimizer step.
+            captured: what this process measured.
+            others: of other ranks, what they measured, and their site map where it is new.
+        """
+        site_map = self.learn(captured)
+        if new := [theirs for _, theirs in others if theirs is not None]:
+            for theirs in new:
+                self._registry.adopt(theirs)
+            site_map = self.learn(captured)
+        if essence(site_map) != essence(self.history.sites):
             self.tell("set_sites", site_map)
         count = len(site_map.sites)
         sums = np.full((count, len(SUMS)), np.nan)
         have, why = np.zeros(count, np.uint8), np.full(count, _NOT_CALLED, np.uint8)
-        for row, found in enumerate(captured.found):
-            index = self._registry.index(found.key)
-            sums[index], have[index] = captured.sums[row], captured.have[row]
-            why[index] = captured.why[row]
+        rows = merge_sites([captured.rows, *(theirs for theirs, _ in others)])
+        index = [self._registry.index(key) for key in rows.keys]
+        sums[index], have[index], why[index] = rows.sums, rows.have, rows.why
         self.tell("append_capture", step, sums, have, why)
         self.set_fact("loss_scale", captured.scale)
-        if with_loss:
-            self.set_fact("loss", captured.loss)
 
     def describe_parameters(self, model: nn.Module, optimizers: Sequence[Optimizer]) -> bool:
         """Records the parameter table whenever what it depends on has changed; whether it has."""
@@ -205,6 +219,21 @@ class Recorder:
             self._pending[-1].factor = factor
         else:
             self.set_fact("loss", float(loss) * factor)
+
+    @property
+    def losses(self) -> dict[int, float]:
+        """The losses that have arrived and wait to be recorded, by step."""
+        return {int(step.values[_AT["step"]]): step.values[_AT["loss"]] for step in self._pending}
+
+    def set_losses(self, losses: Mapping[int, float]) -> None:
+        """Puts others in their place."""
+        for step in self._pending:
+            now = step.values[_AT["loss"]]
+            step.values[_AT["loss"]] = losses.get(int(step.values[_AT["step"]]), now)
+
+    def forget(self) -> None:
+        """Drops the step facts: another process records them."""
+        self._pending.clear()
 
     def latest(self) -> dict[str, float]:
         """Loss and first learning rate of the latest step, whose row waits for the next one."""
@@ -250,11 +279,6 @@ class Recorder:
 
     def close(self) -> None:
         """Closes the file; memory stays."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            self._writing(writer.close)
-
-
-def _essence(sites: SiteMap) -> SiteMap:
-    """A site map without what changes from forward to forward without meaning anything."""
-    return replace(sites, unseen=tuple(replace(unseen, count=0) for unseen in sites.unseen))
+        if self._writer is not None:
+            self._writing(self._writer.close)
+            self._writer = None

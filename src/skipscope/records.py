@@ -6,7 +6,7 @@ Nothing here computes. A record can be written down by hand, which is how every 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Kind = Literal["identity", "scaled", "projection"]
@@ -202,6 +202,11 @@ class SiteMap:
         return "\n".join(line.rstrip() for line in lines)
 
 
+def essence(sites: SiteMap) -> SiteMap:
+    """A site map without what changes from forward to forward without meaning anything."""
+    return replace(sites, unseen=tuple(replace(unseen, count=0) for unseen in sites.unseen))
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of the model."""
@@ -237,7 +242,8 @@ class Run:
     model: str = ""  #: class name
     preset: str = "train"
     every_n_steps: int = 50
-    ranks: int = 1
+    ranks: int = 1  #: processes of the run
+    ranks_measured: int = 1  #: so many of them the numbers stand for
     device: str = "cpu"
     precision: str = ""
     compiled: bool = False  #: captured steps ran eagerly although the model is compiled

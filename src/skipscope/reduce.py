@@ -8,6 +8,7 @@ step. No random numbers, no autograd, no autocast (which leaves float64 alone).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -30,6 +31,16 @@ def local(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     to_local = getattr(tensor, "to_local", None)
     return to_local() if to_local is not None else tensor
+
+
+def shard_size(tensor: Tensor) -> int:
+    """Elements that a process holds of a tensor, rounded up, so that all processes say the same."""
+    shares: list[int] = [
+        tensor.device_mesh.size(dim)  # type: ignore[attr-defined]
+        for dim, place in enumerate(getattr(tensor, "placements", ()))
+        if not place.is_replicate()
+    ]
+    return int(-(-tensor.numel() // math.prod(shares)))
 
 
 def wide(device: torch.device) -> torch.dtype:

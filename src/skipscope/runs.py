@@ -12,30 +12,48 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from skipscope.compiled import compiled_only, is_compiled
+from skipscope.find.paths import class_name
 from skipscope.options import Options
 from skipscope.records import Run
 
 
 def describe_run(
-    model: nn.Module, optimizers: Sequence[Optimizer], options: Options, state: Mapping[str, Any]
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    options: Options,
+    state: Mapping[str, Any],
+    *,
+    wrapped: nn.Module | None = None,
+    ranks: int = 1,
 ) -> Run:
-    """A run's record; `state` is that of the run it goes on with, empty for a fresh one."""
+    """A run's record.
+
+    Args:
+        model: the model.
+        optimizers: those that train it.
+        options: the monitor's.
+        state: that of the run it goes on with, empty for a fresh one.
+        wrapped: the model as it is trained, where it is wrapped.
+        ranks: processes of the run.
+    """
+    trained = model if wrapped is None else wrapped
     parameter = next(model.parameters(), None)
     return Run(
         run_id=state.get("run_id") or new_run_id(options.name),
         skipscope=_version(),
         torch=torch.__version__,
-        model=type(model).__name__,
+        model=class_name(model),
         preset=options.preset,
         every_n_steps=options.every_n_steps,
-        ranks=world()[1],
+        ranks=ranks,
         device=str(parameter.device) if parameter is not None else "cpu",
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
-        compiled=is_compiled(model),
-        uncaptured=uncaptured(model, options),
+        compiled=is_compiled(trained),
+        uncaptured=uncaptured(trained, options),
         fresh=not state and not any(optimizer.state for optimizer in optimizers),
         rules={
             name: json.dumps(value)
@@ -71,9 +89,7 @@ def uncaptured(model: nn.Module, options: Options) -> str:
     return ""
 
 
-def world() -> tuple[int, int]:
-    """This process's rank, and how many there are."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The user's own model inside of DDP, compiled or not."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner.module if isinstance(inner, DistributedDataParallel) else model

@@ -26,7 +26,7 @@ from skipscope.records import (
     PARAMETER_SUMS,
     Parameter,
 )
-from skipscope.reduce import as_vector, difference_sums, local, square_sum
+from skipscope.reduce import as_vector, difference_sums, local, shard_size, square_sum
 from skipscope.transfer import Transfer
 
 Numbers = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ class Rotation:
         for index in range(len(parameters)):
             block = table[index].block if index < len(table) else ""
             blocks.setdefault(block or f"parameter {index}", []).append(index)
-        sizes = [p.numel() * p.element_size() for p in parameters]
+        sizes = [shard_size(p) * p.element_size() for p in parameters]
         return cls(list(blocks.values()), sizes, budget)
 
     def take(self) -> set[int]:
@@ -168,7 +168,7 @@ class Updates:
             for members, numbers in moved:
                 sums[members, 1:] = numbers()
             for index, (measured, optimizer) in bits.items():
-                sums[index, 0] = self._parameters[index].numel()
+                sums[index, 0] = local(self._parameters[index]).numel()
                 have[index] = measured & ~HAVE_UPDATE if optimizer in skipped else measured
             # An optimizer that is called without any gradient (a loss of None) does nothing.
             idle = not (have & HAVE_GRADIENT).any() and not np.nansum(sums[:, _CHANGED])

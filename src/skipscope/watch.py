@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from skipscope.find.places import canonical
+from skipscope.find.paths import canonical, class_name
 
 
 class Watch:
@@ -29,7 +29,7 @@ class Watch:
         self, model: nn.Module, sites: Sequence[str] | None, exclude: Sequence[str] | None
     ) -> None:
         self._classes = {
-            canonical(name): type(module).__name__ for name, module in model.named_modules()
+            canonical(name): class_name(module) for name, module in model.named_modules()
         }
         self._sites = sites
         self._exclude = exclude or ()

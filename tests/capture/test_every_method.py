@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from skipscope import judge as judge_module
-from skipscope import monitor as monitor_module
 from skipscope import pictures as pictures_module
 from skipscope import publish as publish_module
 from skipscope import recorder as recorder_module
+from skipscope import stepping as stepping_module
 from skipscope.additions import Additions
-from skipscope.capture import Capture
+from skipscope.attendance import Attendance
+from skipscope.capture import Capture, Captured
 from skipscope.capture.slots import Slot
 from skipscope.curves import Curves
 from skipscope.find import Discovery, SiteRegistry
@@ -36,8 +37,12 @@ from skipscope.history import History, HistoryWriter
 from skipscope.judge import Judge
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
+from skipscope.ranks import Company
 from skipscope.recorder import Recorder
+from skipscope.sampling import Sampling
 from skipscope.schedule import Schedule
+from skipscope.stepping import Steps
+from skipscope.together import Shards, Together
 from skipscope.transfer import Transfer
 from skipscope.updates import Rotation, Updates
 from skipscope.watch import Watch
@@ -46,8 +51,11 @@ from tests.capture.attachments import attached, changes
 D = 4
 CLASSES = (
     Additions,
+    Attendance,
     Branch,
     Capture,
+    Captured,
+    Company,
     Curves,
     Discovery,
     Found,
@@ -62,32 +70,41 @@ CLASSES = (
     Relater,
     Relation,
     Rotation,
+    Sampling,
     Schedule,
+    Shards,
     SiteRegistry,
     Slot,
+    Steps,
+    Together,
     Transfer,
     Updates,
     Watch,
 )
 #: What the training's code calls itself: these hold the guard, and what they call is tested.
 CALLED_FROM_OUTSIDE = {
-    "Monitor": "abandon_step ablate begin_step close diagnose diagnosis end_step epoch_end flush "
-    "gradients_ready history load_state_dict pause report state_dict step summary _detach "
-    "_repr_markdown_ from_options",
+    "Monitor": "ablate close diagnose diagnosis epoch_end flush load_state_dict report state_dict "
+    "step summary _repr_markdown_ from_options",
+    "Steps": "abandon_step begin_step end_step gradients_ready history pause trained_as",
     "Capture": "close",
     "Updates": "_pre_hook _post_hook close",
     "Places": "_before _after",
+    "Sampling": "close",
 }
 #: What two steps of a small net never come to.
 NOT_REACHED = {
+    "Attendance": "_parcel met_once",
     "Curves": "tags",
     "Graph": "_is_weight",
     "History": "load resume",
-    "HistoryWriter": "resume",
+    "HistoryWriter": "_remove",
     "Judge": "_rule_failed",
-    "Recorder": "_stop_writing overdue",
+    "Recorder": "_describe _part_ways _refused forget losses overdue set_losses",
     "Relater": "_by_weight _meets_others",
     "Schedule": "_extra",
+    "Shards": "keep take",
+    "SiteRegistry": "adopt",
+    "Together": "_all_stop _not_met held meet news",
 }
 ERRORS = (RuntimeError, MemoryError, AttributeError, torch.OutOfMemoryError)
 
@@ -109,10 +126,10 @@ FUNCTIONS = [
     (judge_module, "publish"),
     (judge_module, "summary"),
     (publish_module, "console_report"),
-    (publish_module, "_write"),
+    (publish_module, "_made"),
     (pictures_module, "heat_map"),
     (recorder_module, "parameter_table"),
-    (monitor_module, "describe_run"),
+    (stepping_module, "describe_run"),
 ]
 PLACES: list[tuple[Any, str]] = [*methods(), *FUNCTIONS]
 IDS = [f"{owner.__name__.rpartition('.')[2]}.{name}" for owner, name in PLACES]
@@ -283,7 +300,7 @@ def test_an_error_in_any_method(
 
 
 #: What PyTorch calls: an interrupt there meets autograd, a module or an optimizer half-way.
-HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Monitor)
+HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Sampling, Steps, Monitor)
 INTERRUPTED = [
     pytest.param(place, id=name, marks=[] if place[0] in HOOKS else [pytest.mark.slow])
     for place, name in zip(PLACES, IDS, strict=True)

@@ -1,4 +1,4 @@
-"""Several processes: the first speaks for all, the others train on undisturbed."""
+"""Several processes: the first records for all; more of it in `tests/ranks`."""
 
 from __future__ import annotations
 
@@ -13,32 +13,25 @@ from skipscope import History, ResidualMonitor
 from tests.lightning import parts
 
 
-def test_another_rank_only_asks_for_the_directory() -> None:
-    """Asking is a collective, so every rank must; nothing else happens."""
+def test_another_rank_writes_nothing() -> None:
+    """It asks for the directory, which is a collective, and has a monitor without any output."""
     asked = []
 
     class OtherRank(SimpleNamespace):
-        is_global_zero = False
+        is_global_zero, fast_dev_run = False, False
 
         @property
         def log_dir(self) -> str:
             asked.append("log_dir")
             return "somewhere"
 
-    callback, trainer = ResidualMonitor(on_error="raise"), OtherRank()
-    callback.setup(trainer, None, "fit")
-    callback.on_fit_start(trainer, None)
-    callback.on_train_start(trainer, None)
-    callback.on_train_batch_start(trainer, None, None, 0)
-    callback.on_before_optimizer_step(trainer, None, None)
-    callback.on_train_batch_end(trainer, None, None, None, 0)
-    callback.on_validation_start(trainer, None)
-    callback.on_train_epoch_end(trainer, None)
-    callback.on_exception(trainer, None, RuntimeError())
-    callback.on_train_end(trainer, None)
-    callback.teardown(trainer, None, "fit")
+    callback = ResidualMonitor(on_error="raise")
+    callback.setup(OtherRank(), None, "fit")
+    callback.on_fit_start(OtherRank(), parts.Net("gpt"))
     assert asked == ["log_dir"]
-    assert callback.state_dict() == {}
+    assert callback.monitor is not None
+    assert callback.monitor.options.dirpath is None
+    assert callback.monitor.options.report == ()
 
 
 def _fit(root: Path, *callbacks: Any) -> list[torch.Tensor]:
@@ -59,7 +52,7 @@ def test_two_processes(tmp_path: Path) -> None:
     (file,) = (tmp_path / "ours").rglob("history-*.skip")
     history = History.load(file)
     assert history.capture_steps.tolist() == list(range(10))
-    assert history.run.ranks == 2
+    assert (history.run.ranks, history.run.ranks_measured) == (2, 2)
     assert [site.module for site in history.sites.sites] == ["body.blocks.0"] * 2 + [
         "body.blocks.1"
     ] * 2

@@ -261,6 +261,23 @@ def test_the_cost_is_stated() -> None:
     assert expected in console(run_of(4), sick(), width=120)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "measured", "said"),
+    [
+        (2, 2, "2 ranks (medians and channel means of rank 0)"),
+        (4, 2, "2 of 4 ranks (medians and channel means of rank 0)"),
+        (2, 1, "rank 0 of 2"),
+        (1, 1, None),
+    ],
+)
+def test_it_says_how_many_ranks_it_stands_for(ranks: int, measured: int, said: str | None) -> None:
+    history = run_of(4)
+    history.set_run(replace(history.run, ranks=ranks, ranks_measured=measured))
+    watched = next(line for line in lines_of(markdown(history, sick())) if "TinyGPT" in line)
+    assert watched.count("rank") == (2 if measured > 1 else 1 if said else 0)
+    assert said is None or said in watched
+
+
 def test_streams_stay_apart() -> None:
     text = console(run_of(12, streams=2), sick(), width=120)
     assert "12 sites on 2 streams (6 + 6)" in text

@@ -27,6 +27,7 @@ from skipscope.capture.slots import NO_BACKWARD, Slot, hook_of, share_hook_of
 from skipscope.find import Discovery, Found
 from skipscope.find.graph import Edge, Node
 from skipscope.guard import Guard
+from skipscope.merge import SiteRows
 from skipscope.records import (
     HAVE_FORWARD,
     HAVE_INPUT,
@@ -58,6 +59,11 @@ class Captured:
     scale: float  #: of a GradScaler; gradients and loss are divided by it already
     unseen: dict[tuple[str, str, str], int]
     called: dict[str, str]
+
+    @property
+    def rows(self) -> SiteRows:
+        """The numbers alone, by the sites' identities."""
+        return SiteRows(tuple(one.key for one in self.found), self.sums, self.have, self.why)
 
 
 class Capture(Passing):

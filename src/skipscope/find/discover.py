@@ -56,7 +56,11 @@ class Discovery(Passing):
     ) -> None:
         self.graph = Graph(model)
         self.places = Places(
-            model, self._module_input, self._module_output, guard or Guard("raise")
+            model,
+            self._module_input,
+            self._module_output,
+            guard or Guard("raise"),
+            self.graph.learn,
         )
         self._whole = whole
         self.relater = Relater(self.graph)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from skipscope.find.paths import canonical, sharded_parameters
 from skipscope.find.vocabulary import Op, classify, makes_anew, takes_form
 
 _TAKES_WEIGHTS = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM})
@@ -111,8 +112,11 @@ class Graph:
         self.names: dict[int, str] = {}
         self._buffers = {buffer.data_ptr() for buffer in model.buffers()}
         for name, parameter in model.named_parameters():
-            self.names.setdefault(id(parameter), name)
+            self.names.setdefault(id(parameter), canonical(name))
             self._buffers.add(parameter.data_ptr())
+        #: of a model in shards: what forwards see are whole copies, that its modules hold meanwhile
+        self._copies = sharded_parameters(model)
+        self._copy_names: dict[Edge, str] = {}
         self._nodes: dict[float, Node] = {}
         self._handles: dict[float, Any] = {}
         self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
@@ -124,6 +128,7 @@ class Graph:
 
     def close(self) -> None:
         """Let go of every autograd node."""
+        self._copy_names.clear()
         for memory in (self._nodes, self._handles, self._plain, self._hidden, self._constant):
             memory.clear()
         self._steps.clear()
@@ -147,6 +152,15 @@ class Graph:
             op = Op.PARAMETER if parameter else Op.INPUT
             self._nodes[number] = Node(number, op, ())
         return number, 0
+
+    def learn(self, path: str) -> None:
+        """Names the whole copies of sharded parameters that a module holds as it begins to run."""
+        for module, local, name in self._copies.get(path, ()):
+            tensor = getattr(module, local, None)
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                edge = self.edge(tensor)
+                if edge is not None:
+                    self._copy_names[edge] = name
 
     def _remember(self, handle: Any) -> float:
         number = float(handle._sequence_nr())
@@ -428,6 +442,9 @@ class Graph:
             if current[0] in seen:
                 continue
             seen.add(current[0])
+            if current in self._copy_names:
+                yield self._copy_names[current]
+                continue
             node = self.node(current)
             name = self.names.get(int(-current[0]))
             if node.op is Op.PARAMETER and name is not None:

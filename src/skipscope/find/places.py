@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 from skipscope.find.graph import Edge, tensors_in, version_of
+from skipscope.find.paths import canonical, class_name
 from skipscope.guard import Guard
 
 _TORCH = Path(torch.__file__).parent
@@ -24,17 +25,6 @@ _PLUMBING = (
     *(str(_TORCH / name) for name in ("overrides.py", "_tensor.py", "_jit_internal.py")),
     str(Path(__file__).parents[1]) + os.sep,
 )
-#: What wrappers put into module paths; stripped, so that names are those of the user's model.
-_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
-
-
-def canonical(name: str) -> str:
-    """A module or parameter path without the parts that wrappers add.
-
-    >>> canonical("_orig_mod.blocks.0._checkpoint_wrapped_module.fc.weight")
-    'blocks.0.fc.weight'
-    """
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def source_line() -> str:
@@ -60,6 +50,7 @@ class Places:
         on_input: Callable[[Tensor], Edge | None],
         on_output: Callable[[str, Any, Any], None],
         guard: Guard,
+        on_module: Callable[[str], None] = lambda path: None,
     ) -> None:
         self._names: dict[int, str] = {}
         for name, module in model.named_modules():
@@ -67,6 +58,7 @@ class Places:
         self._on_input = on_input
         self._on_output = on_output
         self._guard = guard
+        self._on_module = on_module
         #: the running modules, each with the tensors it received and their edges then; of one that
         #: is no part of the model neither
         self._stack: list[tuple[str | None, list[tuple[weakref.ref[Tensor], Edge | None]]]] = []
@@ -140,8 +132,11 @@ class Places:
         if name is None:
             self._stack.append((None, []))
             return
-        self.called.setdefault(name, type(module).__name__)
+        self.called.setdefault(name, class_name(module))
         self.forwards += not self.running
+        # The first hook of a sharded module comes before it has gathered its parameters.
+        for path in {self.current, name}:
+            self._on_module(path)
         self._stack.append((name, [self._note(tensor) for tensor in tensors_in(args)]))
 
     def _leave(self, module: nn.Module, call: tuple[Any, ...]) -> None:

@@ -79,6 +79,26 @@ class SiteRegistry:
             modules=_inventory(called, ordered),
         )
 
+    def adopt(self, other: SiteMap) -> None:
+        """Takes in the places that only another rank has passed; those known here stay."""
+        index_of = {site.index: self.index(_key(site)) for site in other.sites}
+        known = set(self._sites)
+        for stream in other.streams:
+            if stream.sites:
+                self._merge([index_of[index] for index in stream.sites])
+                self._fed.setdefault(index_of[stream.sites[0]], stream.embedding_fed)
+        for site in other.sites:
+            if index_of[site.index] not in known:
+                self._update(replace(site, index=index_of[site.index]))
+        hosts = {(site.stream, site.depth): site.index for site in other.block_level}
+        self._place(
+            {
+                index_of[site.index]: index_of[hosts[site.stream, site.depth]]
+                for site in other.sites
+                if site.nested and index_of[site.index] not in known
+            }
+        )
+
     def _merge(self, chain: list[int]) -> None:
         """Takes a chain of this forward into the stream that it belongs to."""
         parts = [s for s in self._streams if not set(chain).isdisjoint(s)]
@@ -133,6 +153,11 @@ class SiteRegistry:
                 embedding_fed=self._fed.get(stream[0], False),
                 pure=all(not self._sites[index].link for index in stream[1:]),
             )
+
+
+def _key(site: Site) -> Key:
+    """A site's identity over time, as `Found.key`."""
+    return site.module, site.source, site.occurrence
 
 
 def _numbers(path: str) -> tuple[int, ...]:

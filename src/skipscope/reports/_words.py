@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from skipscope.records import Finding
+from skipscope.records import Finding, Run
 from skipscope.reports._expected import usual_placement
 from skipscope.reports._text import (
     Number,
@@ -98,10 +98,18 @@ def context(view: View) -> str:
         listed(sorted({group.optimizer for group in view.groups}), 2),
         " ".join(part for part in (run.device, run.precision) if part),
         counted(view.updates.frozen, "frozen parameter") if view.updates.frozen else "",
-        f"rank 0 of {run.ranks}" if run.ranks > 1 else "",
+        _ranks(run),
         "resumed or pretrained" if not run.fresh else "",
     ]
     return ", ".join(field for field in fields if field)
+
+
+def _ranks(run: Run) -> str:
+    """How many processes the numbers stand for, and which numbers are of one alone."""
+    if run.ranks_measured > 1:
+        others = f" of {run.ranks}" if run.ranks > run.ranks_measured else ""
+        return f"{run.ranks_measured}{others} ranks (medians and channel means of rank 0)"
+    return f"rank 0 of {run.ranks}" if run.ranks > 1 else ""
 
 
 def _placement(rows: Sequence[SiteRow]) -> str:
