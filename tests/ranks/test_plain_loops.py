@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from skipscope import History
+from tests.modes.mode import Mode
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
+from tests.ranks.table import calls_of, rows_of
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain:ddp", {"watch": False}),
@@ -132,8 +134,6 @@ def test_early_stopping_sees_the_same_on_every_rank(results: dict[str, Results])
 @pytest.mark.parametrize(
     ("watched", "plain"),
     [
-        ("watched", "plain"),
-        ("static", "plain"),
         ("capture fails", "plain"),
         ("first fails", "plain"),
         ("off", "plain"),
@@ -143,13 +143,26 @@ def test_early_stopping_sees_the_same_on_every_rank(results: dict[str, Results])
         ("line breaks", "plain"),
         ("interrupted", "plain"),
         ("dawdles", "plain"),
-        ("unused", "unused unwatched"),
     ],
 )
 def test_weights_are_those_of_an_unwatched_run(
     results: dict[str, Results], watched: str, plain: str
 ) -> None:
     assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
+
+
+@pytest.mark.parametrize(("mode", "check"), rows_of("plain loops"))
+def test_mode(
+    results: dict[str, Results], root: Path, union: History, mode: Mode, check: str
+) -> None:
+    watched, plain = calls_of(mode)
+    assert [r.get("error") for r in results[watched]] == [None, None]
+    assert [r["broken"] for r in results[watched]] == [False, False]
+    if check == "bits":
+        assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
+    else:
+        of_parameters = () if watched == "unused" else PARAMETER_TABLES  # it has one more
+        agree(History.load(root / watched), union, *SITE_TABLES, *of_parameters, "loss")
 
 
 def test_accumulation_captures_the_last_micro_batch_of_each_rank(
@@ -166,14 +179,6 @@ def test_accumulation_captures_the_last_micro_batch_of_each_rank(
         expected = monitor.history.table(name).values[0]
         np.testing.assert_allclose(ours.table(name).values[0], expected, rtol=2e-5)
     assert ours.field("n")[0].tolist() == monitor.history.field("n")[0].tolist()
-
-
-@pytest.mark.parametrize("name", ["unused", "static"])
-def test_graphs_that_ddp_walks_itself(
-    results: dict[str, Results], root: Path, union: History, name: str
-) -> None:
-    assert [r["broken"] for r in results[name]] == [False, False]
-    agree(History.load(root / name), union, *SITE_TABLES)
 
 
 def test_a_site_that_one_rank_never_passes(results: dict[str, Results], root: Path) -> None:

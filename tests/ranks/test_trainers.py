@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from skipscope import History
+from tests.modes.mode import Mode
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
+from tests.ranks.table import calls_of, rows_of
 from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree, one_process
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,24 +33,22 @@ def results(root: Path) -> dict[str, Results]:
     return launch(root, CALLS)
 
 
-@pytest.mark.parametrize("name", ["ddp", "shards"])
-def test_both_ranks_are_measured(results: dict[str, Results], root: Path, name: str) -> None:
-    first, other = results[name]
+@pytest.mark.parametrize(("mode", "check"), rows_of("trainers"))
+def test_mode(results: dict[str, Results], root: Path, mode: Mode, check: str) -> None:
+    watched, plain = calls_of(mode)
+    first, other = results[watched]
     assert (first.get("error"), other.get("error")) == (None, None)
     assert (first["broken"], other["broken"]) == (False, False)
-    ours, whole = History.load(root / name / "skipscope"), one_process()
+    if check == "bits":
+        assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
+        return
+    ours, whole = History.load(root / watched / "skipscope"), one_process()
     assert [site.module for site in ours.sites.sites] == [
         f"net.{site.module}".rstrip(".") for site in whole.sites.sites
     ]
     for table in (*SITE_TABLES, *PARAMETER_TABLES, "loss"):
         agree(ours, whole, table, prefix="net.")
     assert (ours.run.ranks, ours.run.ranks_measured) == (2, 2)
-
-
-@pytest.mark.parametrize("name", ["ddp", "shards"])
-def test_weights_are_those_of_an_unwatched_run(results: dict[str, Results], name: str) -> None:
-    plain = [r["weights"] for r in results[f"{name} unwatched"]]
-    assert [r["weights"] for r in results[name]] == plain
 
 
 def test_reports_are_written_once(results: dict[str, Results], root: Path) -> None:
