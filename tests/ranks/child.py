@@ -54,6 +54,7 @@ def main() -> None:
     rank = int(os.environ["RANK"])
     for name, function, settings in calls:
         faulthandler.dump_traceback_later(float(sys.argv[3]))  # where it hangs
+        os.environ["CALL"] = name
         os.environ["MASTER_PORT"] = _free_port(root / f"{name}.port", rank)
         said = _Said()
         logging.getLogger().addHandler(said)

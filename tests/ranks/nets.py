@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -73,11 +75,24 @@ def world() -> Iterator[None]:
         distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     except Exception as error:  # the others wait for this one: no call can be made
         raise SystemExit(f"no process group: {error}") from error
+    first = distributed.get_rank() == 0
     try:
         yield
         distributed.barrier()
+        if first:  # it holds the store, and can be through the barrier while others are in it
+            _await_others(distributed.get_world_size() - 1)
     finally:
         distributed.destroy_process_group()
+        if not first:
+            Path(f"{os.environ['CALL']}-{os.environ['RANK']}.left").touch()
+
+
+def _await_others(count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list(Path.cwd().glob(f"{os.environ['CALL']}-*.left"))) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError("another rank did not leave the process group")
+        time.sleep(0.005)
 
 
 def optimizer_of(net: nn.Module) -> torch.optim.Optimizer:
