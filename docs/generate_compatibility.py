@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"
 #: Where rows stand: modules with a list MODES. Those that are not there yet are passed over.
 TABLES = ("tests.modes.table", "tests.ranks.table")
-HEAD = """<!-- Written by docs/generate_compatibility.py from the tables in tests/modes and tests/ranks. -->
+HEAD = """<!-- Written by docs/generate_compatibility.py from tests/modes and tests/ranks. -->
 
 # Compatibility
 
@@ -39,9 +39,9 @@ compiled more often.
 Rows run under a Lightning Trainer. `Monitor` in a plain loop gives the same history, number by
 number, for the same model and seed. No row needs a logger, so none has one but where it says so.
 
-Rows of *Several processes* train a small residual MLP in two processes over gloo. *Everything* means
-there: weights are bit for bit those without the monitor, and all sums, ratios, cosines and maxima
-are within 2e-5 of one process that sees the batches of both.
+Rows of *Several processes* train a small residual MLP in two processes over gloo. *Everything*
+means there: weights are bit for bit those without the monitor, and all sums, ratios, cosines and
+maxima are within 2e-5 of one process that sees the batches of both.
 
 The checks of a row:
 """
