@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skipscope.ablation import ablate as ablate
     from skipscope.find import find_residuals as find_residuals
+    from skipscope import remedies as remedies
     from skipscope.history import History as History
     from skipscope.intervention import intervene as intervene
     from skipscope.lightning import Intervention as Intervention
@@ -42,12 +43,15 @@ __all__ = [
     "find_residuals",
     "intervene",
     "preflight",
+    "remedies",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("skipscope")
+    if name == "remedies":
+        return importlib.import_module("skipscope.remedies")
     if name in _PLACES:
         value = getattr(importlib.import_module(f"skipscope.{_PLACES[name]}"), name)
         globals()[name] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -57,7 +57,7 @@ class Arm:
         """
         for name in self.names or ():
             if not _sites_at(known, name):
-                _refuse(name, known)
+                _refuse(name, known, "intervene")
 
     def keeps_shortcut(self, site: Site) -> bool:
         """Whether a site's shortcut is added."""
@@ -77,9 +77,29 @@ class Arm:
         return _KEPT if self.keeps_shortcut(site) else ""
 
 
-def _refuse(name: str, known: SiteMap) -> NoReturn:
+def _refuse(name: str, known: SiteMap, caller: str) -> NoReturn:
     names = {each for site in known.sites for each in (site.name, site.module or "model")}
-    raise ValueError(f"intervene: no site is named {name!r}{near(name, names)}")
+    raise ValueError(f"{caller}: no site is named {name!r}{near(name, names)}")
+
+
+def sites_of(known: SiteMap, wanted: str | Sequence[str] | None, caller: str) -> tuple[Site, ...]:
+    """The sites of names or module paths, each once; None: all at block level.
+
+    Raises:
+        ValueError: a name is unknown, or there is no site at all.
+    """
+    if not known.sites:
+        raise ValueError(f"{caller}: no residual addition was found")
+    if wanted is None:
+        return known.block_level
+    names = [wanted] if isinstance(wanted, str) else wanted
+    found: dict[int, Site] = {}
+    for name in names:
+        at = _sites_at(known, name)
+        if not at:
+            _refuse(name, known, caller)
+        found.update({site.index: site for site in at})
+    return tuple(found.values())
 
 
 def _sites_at(known: SiteMap, wanted: str) -> list[Site]:
