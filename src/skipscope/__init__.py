@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipscope import remedies as remedies
     from skipscope.ablation import ablate as ablate
     from skipscope.find import find_residuals as find_residuals
-    from skipscope import remedies as remedies
     from skipscope.history import History as History
     from skipscope.intervention import intervene as intervene
     from skipscope.lightning import Intervention as Intervention

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from skipscope import Monitor, remedies
 from skipscope.records import Diagnosis
 
-WIDTH, BLOCKS, STEPS, LR = 32, 16, 60, 0.002
+WIDTH, BLOCKS, STEPS, LR = 32, 16, 60, 0.004  # at .006 the sick net diverges
 
 
 class Block(nn.Module):
-    """Two layers before which a ReLU stands, and no norm: with He's start each doubles the stream."""
+    """Two layers, each behind a ReLU, and no norm: with He's start each block grows the stream."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def run(remedy: Callable[..., remedies.Account] | None) -> tuple[Diagnosis, floa
     if remedy is not None:
         assert len(remedy(net, x[:4]).sites) == BLOCKS
     optimizer = torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9)
-    monitor = Monitor(net, optimizer, report=[], on_error="raise")
+    monitor = Monitor(net, optimizer, report=[], updates="off", on_error="raise")
     for step in range(STEPS):
         batch = torch.randint(len(x), (128,), generator=torch.Generator().manual_seed(step))
         with monitor.step():
@@ -55,7 +55,7 @@ def run(remedy: Callable[..., remedies.Account] | None) -> tuple[Diagnosis, floa
             optimizer.step()
     with torch.no_grad():
         loss = F.cross_entropy(net(x), y)
-    return monitor.diagnose(), float(loss.nan_to_num(nan=float("inf")))
+    return monitor.diagnose(), float(loss)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,6 @@ def codes(diagnosis: Diagnosis) -> set[str]:
         ("zero_init_branches", remedies.zero_init_branches),
         ("depth_scaled_init", remedies.depth_scaled_init),
         ("scale_branches", lambda net, x: remedies.scale_branches(net, x, alpha=BLOCKS**-0.5)),
-        ("scale_branches", lambda net, x: remedies.scale_branches(net, x, alpha=0.0)),
     ],
 )
 def test_the_remedy_that_a_finding_names_clears_it(
@@ -85,4 +84,5 @@ def test_the_remedy_that_a_finding_names_clears_it(
     assert all(f"skipscope.remedies.{call}(" in " ".join(f.advice) for f in found)
     after_diagnosis, after = run(remedy)
     assert not codes(after_diagnosis) & {"RES105", "RES201"}
+    assert before < 2.4  # it neither diverged nor learned: chance is ln 10
     assert after < before / 2
