@@ -9,9 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipscope import remedies as remedies
     from skipscope.ablation import ablate as ablate
     from skipscope.find import find_residuals as find_residuals
     from skipscope.history import History as History
+    from skipscope.intervention import intervene as intervene
+    from skipscope.lightning import Intervention as Intervention
     from skipscope.lightning import ResidualMonitor as ResidualMonitor
     from skipscope.monitor import Monitor as Monitor
     from skipscope.preflighting import preflight as preflight
@@ -20,28 +23,35 @@ if TYPE_CHECKING:
 # No name here is that of a submodule: importing that would put the module in the function's place.
 _PLACES = {
     "History": "history",
+    "Intervention": "lightning",
     "Monitor": "monitor",
     "ResidualMonitor": "lightning",
     "ablate": "ablation",
     "depth_multiplier": "theory",
     "find_residuals": "find",
+    "intervene": "intervention",
     "preflight": "preflighting",
 }
 
 __all__ = [
     "History",
+    "Intervention",
     "Monitor",
     "ResidualMonitor",
     "ablate",
     "depth_multiplier",
     "find_residuals",
+    "intervene",
     "preflight",
+    "remedies",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("skipscope")
+    if name == "remedies":
+        return importlib.import_module("skipscope.remedies")
     if name in _PLACES:
         value = getattr(importlib.import_module(f"skipscope.{_PLACES[name]}"), name)
         globals()[name] = value

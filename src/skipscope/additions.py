@@ -36,6 +36,7 @@ _SUBTRACT = {
     Tensor.__isub__,
 }
 _REVERSED = {torch.rsub, Tensor.__rsub__}
+_IN_PLACE = {Tensor.add_, Tensor.__iadd__, Tensor.sub_, Tensor.subtract_, Tensor.__isub__}
 #: Additions that form the branch inside one kernel: there is no F to measure.
 _FUSED = {
     torch.addmm,
@@ -93,6 +94,7 @@ class Addition:
     right: Tensor
     left_factor: float = 1.0
     right_factor: float = 1.0
+    into: Tensor | None = None  #: what the sum is written to: `left` in place, or what `out=` names
 
 
 class Visitor(Protocol):
@@ -247,11 +249,12 @@ def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition
     if not isinstance(alpha, (int, float, Tensor)):
         return None
     factor = float(alpha)
+    into = left if func in _IN_PLACE else kwargs.get("out")
     if func in _SUBTRACT:
-        return Addition(left, right, 1.0, -factor)
+        return Addition(left, right, 1.0, -factor, into)
     if func in _REVERSED:
-        return Addition(left, right, -factor, 1.0)
-    return Addition(left, right, 1.0, factor)
+        return Addition(left, right, -factor, 1.0, into)
+    return Addition(left, right, 1.0, factor, into)
 
 
 def _may_be_data(tensor: Tensor) -> bool:

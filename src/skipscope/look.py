@@ -116,6 +116,13 @@ class Look:
             and not squares.keys().isdisjoint(found.parameters)
         }
 
+    def nonzero(self) -> set[Key]:
+        """Sites whose branch was measured and is not 0."""
+        rows = zip(self.captured.found, self.captured.sums, self.captured.have, strict=True)
+        return {
+            found.key for found, sums, have in rows if have & HAVE_FORWARD and sums[_AT["ff"]] != 0
+        }
+
     def zeros_of(self, site: Site) -> list[str]:
         """The branch's parameters that are 0 all over."""
         weights = dict(zip(self.names, self.sums[:, 1], strict=True))

@@ -69,6 +69,13 @@ def test_the_examples_that_act_do_so_on_a_sick_run(
         exec(texts[2], names)
 
 
+def test_the_account_on_the_page_is_that_of_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / "interventions.md"
+    text = next(text for _, text in blocks(page, "python") if "zero_init_branches" in text)
+    exec(text, {})
+    assert f"```text\n{capsys.readouterr().out}```" in page.read_text(encoding="utf-8")
+
+
 def test_the_site_map_on_the_page_is_that_of_the_model() -> None:
     page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
     assert f"```text\n{find_residuals(namespace()['model'], torch.randn(2, 16))}\n```" in page

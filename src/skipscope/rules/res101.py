@@ -100,8 +100,9 @@ def branch_dominance(
         * look at the last weights of the branch (its output matrix, or the scale of its last
           norm): an initialisation, a loaded or converted weight, or a factor applied twice
         * a longer warm-up or a lower learning rate for this block
-        * for the next run, multiply the branch by expected r / measured r, or start its last
-          layer smaller (1/sqrt(depth))
+        * for the next run, multiply the branch by expected r / measured r:
+          skipscope.remedies.scale_branches(model, x, alpha=..., sites="..."), or start the last
+          layers smaller (1/sqrt(depth)): skipscope.remedies.depth_scaled_init(model, x)
     When it is wrong:
         Projections, the first site of a stream or stage and the whole first block behind an
         embedding are never judged: r = 51 there is by design with an embedding of standard

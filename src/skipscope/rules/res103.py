@@ -119,7 +119,8 @@ def dead_branch(
         * put every parameter of the branch into an optimizer group (a name or shape filter often
           leaves scalars out), with a learning rate above 0
         * start exactly one factor of the branch at 0: the last one, and not the one before a ReLU
-          or in front of a gate that is 0 as well
+          or in front of a gate that is 0 as well; skipscope.remedies.zero_init_branches(model, x)
+          does so and refuses the others
         * if r is small and not 0, raise the branch's coefficient to about 1/sqrt(depth), or its
           learning rate
     When it is wrong:

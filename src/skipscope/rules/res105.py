@@ -64,8 +64,11 @@ def late_identity(
         stream, so the net starts as an exponential of its depth, forward and backward. A deep net
         learns best from near the identity: it starts as a shallow one and grows into its depth.
     What to try:
-        * multiply each branch by 1/sqrt(L), or initialise its last layer so
-        * start the last layer, or the scale of the last norm, of each branch at 0
+        * for the next run, initialise the last layer of each branch 1/sqrt(L) times as large:
+          skipscope.remedies.depth_scaled_init(model, x), or multiply the branch by it:
+          skipscope.remedies.scale_branches(model, x, alpha=...)
+        * or start the last layer, or the scale of the last norm, of each branch at 0:
+          skipscope.remedies.zero_init_branches(model, x)
         * if the initialisation is meant to do this already: check that its filter by name or type
           matches the parameters
     When it is wrong:

@@ -91,7 +91,10 @@ def activation_growth(
         Measured H at initialisation: 1.0 to 1.45 in healthy nets; un-normalised He blocks 3.7 at
         9 blocks and 14.5 at 27.
     What to try:
-        * scale each branch by 1/sqrt(depth), or start its last layer at 0
+        * for the next run, scale each branch by 1/sqrt(depth):
+          skipscope.remedies.depth_scaled_init(model, x) or
+          skipscope.remedies.scale_branches(model, x, alpha=...), or start its last layer at 0:
+          skipscope.remedies.zero_init_branches(model, x)
         * normalise the input of each branch (pre-norm)
         * if it grows in time: a longer warm-up, a lower learning rate, gradient clipping
     When it is wrong:

@@ -1,0 +1,134 @@
+"""Follows a model's calls from outside, and lets an interceptor act inside of them only.
+
+The interceptor is put on at the beginning of each call: above whatever a monitor has put on for its
+step, so that the monitor sees what was really added; and again when a checkpoint calls its module
+once more in the backward, which runs outside of all function modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from skipscope.additions import Additions, Visitor
+from skipscope.find.places import canonical
+from skipscope.rehearsal import Call, RandomState
+
+
+class Following:
+    """The module calls of a model, while its context is open.
+
+    Args:
+        model: the model.
+        visitor: sees the additions of each call.
+        begin: told of each call from outside before it runs, with the module's path; without the
+            call where a checkpoint recomputes it.
+    """
+
+    _quiet = False  #: while any call is rehearsed
+
+    def __init__(
+        self, model: nn.Module, visitor: Visitor, begin: Callable[[Call | None, str], None]
+    ) -> None:
+        self.names = {id(module): canonical(name) for name, module in model.named_modules()}
+        #: the call that runs, as it began; None where a checkpoint recomputes one
+        self.call: Call | None = None
+        self._model = model
+        self._visitor = visitor
+        self._begin = begin
+        self._running: list[str | None] = []
+        self._attached = ExitStack()
+
+    def __enter__(self) -> Following:
+        with ExitStack() as stack:  # what fails on the way takes off what is attached already
+            for module in self._model.modules():
+                if isinstance(module, torch.jit.ScriptModule):
+                    continue
+                before = module.register_forward_pre_hook(
+                    _Hook(self._before), with_kwargs=True, prepend=True
+                )
+                stack.callback(before.remove)
+                after = module.register_forward_hook(_Hook(self._after), always_call=True)
+                stack.callback(after.remove)
+            self._attached = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._running:  # a forward that Ctrl-C ended
+            self._leave()
+        self._attached.close()
+
+    @property
+    def current(self) -> str:
+        """Path of the innermost module that runs."""
+        return next((name for name in reversed(self._running) if name is not None), "")
+
+    @classmethod
+    @contextmanager
+    def quiet(cls) -> Iterator[None]:
+        """Nobody follows anything for a while."""
+        Following._quiet = True
+        try:
+            yield
+        finally:
+            Following._quiet = False
+
+    @property
+    def _inside(self) -> bool:
+        return any(name is not None for name in self._running)
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if Following._quiet:
+            return
+        name = None if _is_step(module) else self.names[id(module)]
+        if name is None or self._inside:
+            self._running.append(name)
+            return
+        if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
+            self.call = Call(module, args, kwargs, RandomState(self._model))
+        self._begin(self.call, name)
+        self._running.append(name)
+        torch._C._push_on_torch_function_stack(Additions(self._visitor))
+
+    def _after(self, module: nn.Module, *_: object) -> None:
+        if not Following._quiet and self._running:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._running.pop() is not None and not self._inside:
+            self.call = None
+            torch._C._pop_torch_function_stack()
+
+
+class _Hook:
+    """A module hook that copies and pickles of the module do not take along."""
+
+    def __init__(self, method: Callable[..., None]) -> None:
+        self._method = method
+
+    def __call__(self, *args: Any) -> None:
+        self._method(*args)
+
+    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
+        return _copied_hook, ()
+
+
+def _copied_hook() -> Callable[..., None]:
+    return _do_nothing
+
+
+def _do_nothing(*_: object) -> None:
+    """What a copied hook does."""
+
+
+def _is_step(module: nn.Module) -> bool:
+    """Whether this call is a Lightning step that is led through its module's `forward`.
+
+    Trainers do so under DDP: the step would be rehearsed, with all that it logs and, optimised by
+    hand, trains. The modules that it calls are followed all the same.
+    """
+    return "forward" in vars(module) and hasattr(module, "training_step")

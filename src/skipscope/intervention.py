@@ -1,0 +1,313 @@
+"""Other sums than the model's own: shortcuts left out, branches scaled, while a context is open."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from skipscope.additions import Addition, EagerStance, Passing
+from skipscope.arm import Arm, Projections
+from skipscope.compiled import compiled_only, is_compiled
+from skipscope.find import SiteRegistry
+from skipscope.find.places import source_line
+from skipscope.following import Following
+from skipscope.records import Site, SiteMap, Unseen
+from skipscope.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
+from skipscope.replaced import replaced
+
+logger = logging.getLogger("skipscope")
+
+
+@contextmanager
+def intervene(
+    model: nn.Module,
+    sites: str | Sequence[str] | None = None,
+    *,
+    branch_scale: float = 1.0,
+    shortcut: bool = True,
+    projections: Projections = "keep",
+) -> Iterator[Intervention]:
+    """Changes the sum of residual additions while it is open: y = s + a F, or y = a F.
+
+    Parameters, modules and the user's code stay what they are, so a model can be its own plain
+    control. It holds for whole trainings, for forwards without gradient (a validation) too, and
+    ends with the context. Gradients are those of the changed sum.
+
+    The first forward in each mode (train, eval) is rehearsed once: it runs a second time, on copies
+    of inputs and buffers and from the same random state, to find the sites. Later ones are
+    recognised by module, line and order, and cost no search. A forward that takes another path is
+    rehearsed again.
+
+    What `branch_scale` multiplies is the branch as it is added, with a factor of the model's own
+    (`x + 0.1 * F(x)`). `shortcut=False` leaves out identity shortcuts, scaled ones included; a
+    projection P(x) is kept unless `projections="cut"`, which leaves P without gradient. Additions
+    outside of every module's forward (in a training loop) are left as they are. A compiled model
+    runs eagerly meanwhile.
+
+    Args:
+        model: the model; wrappers such as DDP may be around it.
+        sites: names of sites, or module paths (each stands for the block-level sites inside); None:
+            all block-level sites.
+        branch_scale: a.
+        shortcut: whether s is added.
+        projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
+
+    Yields:
+        What it acts on, known after the first forward; `print` shows it.
+
+    Raises:
+        TypeError: `model` is no `nn.Module`, or a TorchScript module.
+        ValueError: a name is unknown; another intervention is open on the model; it uses
+            flex_attention compiled; or, at a forward: sites cannot be told (under `no_grad`, in a
+            reentrant checkpoint), or could not be followed (a checkpoint around a function).
+
+    Example:
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = nn.Linear(1, 1, bias=False)
+        ...         nn.init.constant_(self.fc.weight, 3.0)
+        ...     def forward(self, x):
+        ...         return x + self.fc(x)
+        >>> net, x = nn.Sequential(Block(), Block()), torch.ones(1, 1)
+        >>> with intervene(net, shortcut=False) as plain:
+        ...     y = net(x)
+        >>> net(x).item(), y.item(), [site.name for site in plain.sites]
+        (16.0, 9.0, ['0', '1'])
+    """
+    intervention = Intervention(
+        model, sites, branch_scale=branch_scale, shortcut=shortcut, projections=projections
+    )
+    with intervention:
+        yield intervention
+    intervention.check_names()
+
+
+@dataclass(frozen=True)
+class Left:
+    """A site that an intervention leaves as it is."""
+
+    site: Site
+    reason: str
+
+
+class Intervention(Passing):
+    """What `intervene` yields: the sites it acts on and those it leaves."""
+
+    _open: ClassVar[weakref.WeakSet[nn.Module]] = weakref.WeakSet()
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: str | Sequence[str] | None = None,
+        *,
+        branch_scale: float = 1.0,
+        shortcut: bool = True,
+        projections: Projections = "keep",
+    ) -> None:
+        names = None if sites is None else ((sites,) if isinstance(sites, str) else tuple(sites))
+        self.arm = Arm(names, float(branch_scale), shortcut, projections)
+        _check_model(model)
+        if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward
+            model = model.module
+        self._model = model
+        self._calls = Following(model, self, self._begin)
+        self.arm.check_paths(self._calls.names.values())
+        self._registry = SiteRegistry()
+        self._map = SiteMap((), ())
+        self._parts: dict[Place, list[Part | None]] = {}
+        self._in_functions: set[Key] = set()
+        self._acts: dict[Key, bool] = {}  #: the sites acted on, and whether the shortcut is kept
+        self._rehearsed: set[tuple[str, bool]] = set()
+        self._passed: dict[Place, int] = {}
+        self._attached = ExitStack()
+
+    # ------------------------------------------------------------------ what it says
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites it acts on, in order of discovery."""
+        return tuple(site for site in self._map.sites if _key(site) in self._acts)
+
+    @property
+    def left(self) -> tuple[Left, ...]:
+        """The sites it leaves as they are, with the reason."""
+        others = [site for site in self._map.sites if _key(site) not in self._acts]
+        return tuple(Left(site, self.arm.why_not(site, self._map)) for site in others)
+
+    @property
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What is, or may be, an addition of another form, and stays what it is."""
+        return self._map.unseen
+
+    def __str__(self) -> str:
+        if not self._rehearsed:
+            return "intervention: no forward has run yet"
+        lines = [f"{self.arm} at {len(self.sites)} of {len(self._map.sites)} sites"]
+        lines += [f"  {site.name} ({site.kind})" for site in self.sites]
+        lines += [f"left {left.site.name}: {left.reason}" for left in self.left]
+        lines += [
+            f"left {one.where or 'model'} ({one.source}): {one.reason}" for one in self.unseen
+        ]
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------ attaching
+    def __enter__(self) -> Intervention:
+        if self._model in Intervention._open:
+            raise ValueError(
+                "intervene: another intervention is open on this model; close it, or name all "
+                "sites in one"
+            )
+        if is_compiled(self._model):
+            logger.warning("skipscope: the model runs eagerly while an intervention is open.")
+        with ExitStack() as stack:
+            Intervention._open.add(self._model)
+            stack.callback(Intervention._open.discard, self._model)
+            stack.enter_context(EagerStance())
+            stack.enter_context(self._calls)
+            self._attached = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._attached.close()
+
+    def check_names(self) -> None:
+        """Whether every name was a site's in some forward.
+
+        Raises:
+            ValueError: one was not.
+        """
+        if self._rehearsed:
+            self.arm.check_names(self._map)
+
+    # ------------------------------------------------------------------ finding
+    def _begin(self, call: Call | None, name: str) -> None:
+        """A call from outside: line counts start anew; the first one in a mode is rehearsed."""
+        self._passed.clear()
+        if call is not None and (name, call.module.training) not in self._rehearsed:
+            self._rehearse(call, name)
+
+    def _rehearse(self, call: Call, name: str) -> None:
+        with Following.quiet():
+            rehearsal = rehearse(self._model, call)
+        try:
+            self._map = self._registry.site_map(
+                rehearsal.found.values(), rehearsal.observations.unseen, rehearsal.places.called
+            )
+            self._learn(rehearsal)
+        finally:
+            rehearsal.close()
+        self._rehearsed.add((name, call.module.training))
+        self._choose(whole=name == "")
+
+    def _learn(self, rehearsal: Rehearsal) -> None:
+        self._in_functions |= rehearsal.in_functions
+        for place, parts in rehearsal.parts.items():
+            known = self._parts.get(place, [])
+            for one, other in zip(known, parts, strict=False):
+                if (one and one.branch_left) != (other and other.branch_left):
+                    raise ValueError(
+                        f"intervene: {place[1]} in {place[0] or 'model'} is not the same addition "
+                        "in every forward, so it cannot be followed"
+                    )
+            self._parts[place] = max(known, parts, key=len)
+
+    def _choose(self, *, whole: bool) -> None:
+        """Decides what to do at each site known by now."""
+        blind = [one for one in self._map.unseen if one.what in ("no graph", "transform")]
+        if blind and self.arm.names is None:
+            raise ValueError(
+                f"intervene: additions of {blind[0].where or 'model'} ({blind[0].source}) look "
+                f"residual, and cannot be told: {blind[0].reason}. Checkpoints need "
+                "use_reentrant=False; sites= names those to act on without these"
+            )
+        acted = set(self._acts)
+        self._acts = {
+            _key(site): self.arm.keeps_shortcut(site)
+            for site in self._map.sites
+            if not self.arm.why_not(site, self._map)
+        }
+        moved = [s.name for s in self._map.sites if _key(s) in acted - self._acts.keys()]
+        if moved:
+            raise ValueError(
+                f"intervene: {moved[0]} was a block of its own in earlier forwards and lies inside "
+                "another site's branch now; name the sites to act on"
+            )
+        functions = [s.name for s in self.sites if _key(s) in self._in_functions]
+        if functions:
+            raise ValueError(
+                f"intervene: {functions[0]} is added in a function that a checkpoint recomputes "
+                "without calling its module, where it could not be followed: checkpoint the "
+                "module, or switch checkpointing off"
+            )
+        if whole:
+            self.arm.check_names(self._map)
+
+    # ------------------------------------------------------------------ acting
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """Another sum where it is a part of a site that is acted on."""
+        part = self._part()
+        if part is None or part.key not in self._acts:
+            return run()
+        keeps = part.further or self._acts[part.key]
+        return replaced(addition, run, part.branch_left, self.arm.branch_scale, keeps=keeps)
+
+    def _part(self) -> Part | None:
+        place = self._calls.current, source_line()
+        count = self._passed.get(place, 0)
+        self._passed[place] = count + 1
+        if count >= len(self._parts.get(place, ())):
+            self._rehearse_again(place, count)
+        part = self._parts[place][count]
+        if self._calls.call is None and part is not None:
+            self._check_recomputed(part)
+        return part
+
+    def _rehearse_again(self, place: Place, count: int) -> None:
+        call = self._calls.call
+        if call is not None:
+            self._rehearse(call, self._calls.names[id(call.module)])
+        if count >= len(self._parts.get(place, ())):
+            raise ValueError(
+                f"intervene: {place[1]} in {place[0] or 'model'} did not run when the same forward "
+                "was rehearsed: its path depends on more than inputs and random state, so it "
+                "cannot be followed"
+            )
+
+    def _check_recomputed(self, part: Part) -> None:
+        """A checkpointed module that is called alone does not tell which of its calls it is."""
+        places = {site.name: _key(site) for site in self._map.sites}
+        same = [key for key in places.values() if key[:2] == part.key[:2]]
+        if any((key in self._acts) != (part.key in self._acts) for key in same):
+            raise ValueError(
+                f"intervene: {part.key[1]} is checkpointed, is added more than once and only in "
+                "part acted on; a recomputation does not tell which of the calls it is: name all "
+                "of them, or switch checkpointing off"
+            )
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"intervene: model must be an nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"intervene: {type(model).__name__} is a TorchScript module, whose additions Python "
+            "never sees; pass the nn.Module it was scripted from"
+        )
+    only = compiled_only(model)
+    if only:
+        raise ValueError(
+            f"intervene: {only} uses flex_attention compiled; an intervention needs the model to "
+            "run eagerly, where that takes far more memory"
+        )
+
+
+def _key(site: Site) -> Key:
+    return site.module, site.source, site.occurrence

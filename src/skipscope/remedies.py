@@ -1,0 +1,220 @@
+"""Remedies: what the findings advise, done to a model before it trains.
+
+Each finds the sites by one forward with an example, as `preflight` does, refuses what would do harm
+(all of it, with the reasons, and nothing is changed then), and returns an account of what it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from skipscope.ends import End, owner_of
+from skipscope.treatment import Account, Change, Learned, Trained, Treatment
+
+__all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
+
+#: A branch scale below this and a last matrix at 0: no gradient to speak of.
+SMALL_SCALE = 0.1
+
+
+def zero_init_branches(
+    model: nn.Module,
+    *example: Any,
+    sites: str | Sequence[str] | None = None,
+    trained: Trained = "refuse",
+    **kwargs: Any,
+) -> Account:
+    """Sets what each branch ends in to 0, so that the model starts as the identity along depth.
+
+    That is the last matrix and its bias, or, where a norm or a trained factor comes behind it, that
+    one's weight and bias (of weight_norm the factor g). Afterwards a forward and a backward prove
+    that every branch is 0 and gets a gradient.
+
+    Args:
+        model: the model, before it trains.
+        *example: what its forward takes.
+        sites: names of sites or module paths; None: all block-level sites.
+        trained: "allow" to do it to weights that are trained or loaded, which it destroys.
+        **kwargs: keyword arguments of the forward.
+
+    Raises:
+        ValueError: a branch would never wake up, or the change reaches further than the branch;
+            each site is named with its reason.
+
+    Example:
+        >>> import torch
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = nn.Linear(4, 4, bias=False)
+        ...         nn.init.ones_(self.fc.weight)
+        ...     def forward(self, x):
+        ...         return x + self.fc(x)
+        >>> print(zero_init_branches(nn.Sequential(Block(), Block()), torch.ones(2, 4)))
+        zero_init_branches: 2 branches
+          0  0.fc.weight  1 -> 0
+          1  1.fc.weight  1 -> 0
+    """
+    work = Treatment("zero_init_branches", model, example, kwargs, sites, trained)
+    for site, end in work.each():
+        work.refuse(site, _why_not_zero(work, end))
+    work.stop_if_refused()
+    account = work.multiply(lambda site: 0.0)
+    work.prove_awake(account)
+    return account
+
+
+def depth_scaled_init(
+    model: nn.Module,
+    *example: Any,
+    factor: float | None = None,
+    sites: str | Sequence[str] | None = None,
+    trained: Trained = "refuse",
+    **kwargs: Any,
+) -> Account:
+    """Multiplies what each branch ends in by 1/sqrt(N), N being the sites of its stream.
+
+    For a model of L blocks with two additions each that is 1/sqrt(2L).
+
+    Args:
+        model: the model, before it trains.
+        *example: what its forward takes.
+        factor: instead of 1/sqrt(N).
+        sites: names of sites or module paths; None: all block-level sites.
+        trained: "allow" to do it to weights that are trained or loaded, which changes the function.
+        **kwargs: keyword arguments of the forward.
+
+    Raises:
+        ValueError: the change would not be that of the branch's scale; each site is named with its
+            reason.
+    """
+    if factor is not None and not factor > 0:
+        raise ValueError(f"depth_scaled_init: factor must be above 0, got {factor}")
+    work = Treatment("depth_scaled_init", model, example, kwargs, sites, trained)
+    for site, end in work.each():
+        work.refuse(site, _why_not_linear(end, but=("relu", "leakyrelu")))
+    work.stop_if_refused()
+    count = {stream.index: len(stream.sites) for stream in work.ends.sites.streams}
+    return work.multiply(lambda site: factor or 1 / math.sqrt(count[site.stream]))
+
+
+def scale_branches(
+    model: nn.Module,
+    *example: Any,
+    alpha: float,
+    learned: Learned = "scalar",
+    sites: str | Sequence[str] | None = None,
+    optimizer: Optimizer | None = None,
+    trained: Trained = "refuse",
+    **kwargs: Any,
+) -> Account:
+    """Multiplies each branch by a factor: y = s + alpha F.
+
+    The module that the branch ends in gets `branch_scale`, a parameter or, not learned, a buffer,
+    and a hook that multiplies its output. State dicts have one key more; the others stay. With
+    alpha = 0, learned, it is ReZero or SkipInit, with "channel" LayerScale. Call it before the
+    optimizer is built, in Lightning before `configure_optimizers`.
+
+    Args:
+        model: the model.
+        *example: what its forward takes.
+        alpha: the factor at the start.
+        learned: "scalar" (one factor a branch), "channel" (one for each channel), or "no".
+        sites: names of sites or module paths; None: all block-level sites.
+        optimizer: refused, where there is one already that cannot hold the new parameters.
+        trained: "allow" to do it to weights that are trained or loaded; a learned alpha of 1 needs
+            no leave, since it changes nothing.
+        **kwargs: keyword arguments of the forward.
+
+    Raises:
+        ValueError: alpha is 0 and not learned; an optimizer is given; or a branch cannot be scaled
+            so: each site is named with its reason.
+    """
+    remedy = "scale_branches"
+    if learned not in ("no", "scalar", "channel"):
+        raise ValueError(f'{remedy}: learned is "no", "scalar" or "channel", got {learned!r}')
+    if alpha == 0 and learned == "no":
+        raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
+    if optimizer is not None and learned != "no":
+        raise ValueError(
+            f"{remedy}: the optimizer was built before and holds none of the new parameters, so "
+            "they would never be trained; call it first and build the optimizer then"
+        )
+    leave: Trained = "allow" if alpha == 1 and learned != "no" else trained
+    work = Treatment(remedy, model, example, kwargs, sites, leave)
+    for site, end in work.each():
+        work.refuse(site, _why_not_linear(end) or _why_not_one_module(work, end, learned))
+        if alpha == 0:
+            work.refuse(site, _why_zero_already(work, end))
+    work.stop_if_refused()
+    return work.scale(alpha, learned)
+
+
+# ---------------------------------------------------------------------- why not
+def _why_not_linear(end: End, but: Sequence[str] = ()) -> str:
+    """Why a factor at the branch's last weight is none of the branch."""
+    bent = [name for name in end.activations if name not in but]
+    if end.gated:
+        return "it ends in a gate and a value from one weight (a GLU), whose product scales twice"
+    if bent:
+        return f"it ends in {bent[0]} behind its last weight, which is not linear"
+    return ""
+
+
+def _why_not_zero(work: Treatment, end: End) -> str:
+    """Why a branch would be dead, or jump, with its last weight at 0."""
+    if end.gated:
+        return (
+            "it ends in a gate and a value from one weight (a GLU): at 0 both are, and so is every "
+            "gradient, for ever"
+        )
+    if end.activations:
+        return (
+            f"it ends in {end.activations[0]} behind its last weight: at 0 a ReLU has no gradient "
+            "and the branch is dead for ever"
+        )
+    if abs(end.alpha) < SMALL_SCALE:
+        return f"its branch scale is {end.alpha:g}: with the last weight at 0 it hardly ever wakes"
+    return _why_zero_already(work, end)
+
+
+def _why_zero_already(work: Treatment, end: End) -> str:
+    for name in end.parameters:
+        size = work.size(name)
+        if "scale" in end.kinds and size < SMALL_SCALE:
+            return (
+                f"its branch scale {name} is {size:.3g} already: two factors near 0 leave no "
+                "gradient"
+            )
+    weights = [name for name in end.parameters if not name.endswith("bias")]
+    if weights and all(work.size(name) == 0 for name in weights):
+        return f"{weights[0]} is 0 already"
+    return ""
+
+
+def _why_not_one_module(work: Treatment, end: End, learned: Learned) -> str:
+    owners = {owner_of(name) for name in end.parameters}
+    if len(owners) != 1:
+        return f"its last values come from {len(owners)} modules"
+    module = work.model.get_submodule(owners.pop())
+    if not isinstance(module, _SCALABLE):
+        return f"its last operation is not a module of its own, but within {type(module).__name__}"
+    if hasattr(module, "branch_scale"):
+        return "it has a branch_scale already"
+    if learned == "channel" and "norm" in end.kinds:
+        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
+    return ""
+
+
+_SCALABLE = (
+    nn.Linear,
+    nn.modules.conv._ConvNd,
+    nn.modules.batchnorm._BatchNorm,
+    nn.LayerNorm,
+    nn.GroupNorm,
+)
