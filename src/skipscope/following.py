@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from skipscope.additions import Additions, Visitor
-from skipscope.find.places import canonical
+from skipscope.find.paths import canonical
 from skipscope.rehearsal import Call, RandomState
 
 
