@@ -52,6 +52,17 @@ def test_frozen_in_mid_run() -> None:
     assert (hit.first_step, hit.last_step) == (12, 19)
 
 
+def test_a_decayed_learning_rate_moves_nothing_any_more() -> None:
+    """Weight decay times a learning rate near 0 is lost in the rounding of a weight."""
+    lr = np.where(np.arange(20) < 15, 1e-3, 1e-6)[:, None]
+    given = values(
+        tuple(make_parameter(k, trainable=k != 2) for k in range(8)),
+        2, 0.0, np.where(np.arange(20) < 15, 1e-3, 0.0), 20,
+    )  # fmt: skip
+    (hit,) = RULE.run({**given, "lr": rates(20, lr)})
+    assert hit.where == ("blocks.2",)
+
+
 def test_frozen_and_at_rest() -> None:
     assert not look(update=0.0, trainable=False)
     assert not look(update=NONE, trainable=False)  # in no optimizer

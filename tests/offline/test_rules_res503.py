@@ -149,6 +149,17 @@ def test_a_stream_that_begins_behind_the_block(embedding_fed: bool) -> None:
     assert len(look(found)) == (not embedding_fed)
 
 
+def test_a_stream_that_begins_within_the_block() -> None:
+    """The first of its two additions is absent; the second starts a stream of its own."""
+    additions = [2, 2, 1, 2, 2, 2]
+    sites = [
+        replace(s, stream=int(s.index > 3), depth=s.depth - 4 * (s.index > 3))
+        for s in lacking(additions, link=()).sites
+    ]
+    (hit,) = look(make_map(*sites, modules=inventory(additions)))
+    assert hit.where == ("blocks.2",)
+
+
 @pytest.mark.parametrize("what", ["no graph", "fused", "stack-sum", "gate", "concatenation"])
 def test_not_visible_is_never_missing(what: Any) -> None:
     inside = Unseen(what, "blocks.5", "net.py:9", 1, "because")

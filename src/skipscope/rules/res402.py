@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
     severity="warning",
     patience=3,
     after_warmup=True,
-    explains_overall=("RES001",),
+    explains_overall=("RES001", "RES205"),
 )
 def update_too_cold(
     update_ratio: Table,

@@ -36,7 +36,7 @@ def changing_without_gradient(
         At the recorded optimizer steps with a learning rate above 0:
 
         * a frozen parameter (requires_grad = False) that the optimizer's step changed in the last
-          `patience` of them
+          `patience` of them with a tenth of the largest learning rate or more
         * a trainable parameter that had no gradient other than exactly 0 in any of them, `real` of
           them or more, and that the step changed in `real` of them
 
@@ -84,7 +84,7 @@ def changing_without_gradient(
             continue
         update = np.nan_to_num(rows.column(rows.update, p))
         if not p.trainable:
-            measured = update[~np.isnan(rows.column(rows.update, p))]
+            measured = update[~np.isnan(rows.column(rows.update, p)) & _at_speed(rows, p)]
             if len(measured) >= gate.patience and (measured[-gate.patience :] > 0).all():
                 frozen.append(p)
         elif _owner(p) in alive and len(p.shape) == 1:
@@ -113,6 +113,15 @@ def _hit(rows: ParameterRows, chosen: list[Parameter], what: str, weights: Table
         evidence={"kind": what, "parameters": float(len(chosen)), "largest update": largest},
         cause="weight decay: the weights shrink" if fading else "",
     )
+
+
+def _at_speed(rows: ParameterRows, parameter: Parameter) -> npt.NDArray[np.bool_]:
+    """Steps with a tenth of the largest learning rate or more: below, decay is lost in rounding."""
+    if parameter.group is None:
+        return np.ones(len(rows.steps), dtype=bool)
+    rate = rows.rates[:, parameter.group]
+    fast: npt.NDArray[np.bool_] = rate >= 0.1 * rate.max()
+    return fast
 
 
 def _owner(parameter: Parameter) -> str:

@@ -234,10 +234,13 @@ def _in_one_stream(group: Sequence[Block], at: int, sites: SiteMap) -> bool:
     if not before or not after or before[-1].shape[1:] != after[0].shape[1:]:
         return False
     own = within(group[at].path, sites.block_level)
-    first = sites.streams[after[0].stream]
-    begins = after[0].depth == 0 and after[0].stream != before[-1].stream
-    passed = any(MATRICES & set(site.link) for site in (*own, after[0]))
-    return passed or (begins and not first.embedding_fed)
+    behind = (*own, after[0])
+    return any(MATRICES & set(site.link) for site in behind) or any(
+        site.depth == 0
+        and site.stream != before[-1].stream
+        and not sites.streams[site.stream].embedding_fed
+        for site in behind
+    )
 
 
 def _sources(block: Block, group: Sequence[Block], sites: SiteMap) -> tuple[str, ...]:
