@@ -49,7 +49,8 @@ def intervene(
     (`x + 0.1 * F(x)`). `shortcut=False` leaves out identity shortcuts, scaled ones included; a
     projection P(x) is kept unless `projections="cut"`, which leaves P without gradient. Additions
     outside of every module's forward (in a training loop) are left as they are. A compiled model
-    runs eagerly meanwhile.
+    runs eagerly meanwhile. What a checkpoint recomputes is changed while the context is open, so
+    the backward belongs inside of it.
 
     Args:
         model: the model; wrappers such as DDP may be around it.
