@@ -150,7 +150,7 @@ class _Reading(Rehearsal):
             end.parameters.update(dict.fromkeys(own))
         elif node.op in _WEIGHTED and own:
             self._take(end, "norm" if node.op is Op.NORM else "matrix", own)
-        elif node.op is Op.SCALE and own:
+        elif node.op in (Op.SCALE, Op.MASK) and own:  # with a cast behind it, it looks like a mask
             self._take(end, "scale", own)
         elif node.op is Op.NORM:
             end.bare_norm = True

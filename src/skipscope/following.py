@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from skipscope.additions import Additions, Visitor
+from skipscope.compiled import compiled_only
 from skipscope.find.paths import canonical
 from skipscope.rehearsal import Call, RandomState
 
@@ -102,6 +103,28 @@ class Following:
         if self._running.pop() is not None and not self._inside:
             self.call = None
             torch._C._pop_torch_function_stack()
+
+
+def check_model(model: object) -> None:
+    """Whether a model's additions can be replaced.
+
+    Raises:
+        TypeError: it is no `nn.Module`, or a TorchScript module.
+        ValueError: it must not run eagerly.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"intervene: model must be an nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(
+            f"intervene: {type(model).__name__} is a TorchScript module, whose additions Python "
+            "never sees; pass the nn.Module it was scripted from"
+        )
+    only = compiled_only(model)
+    if only:
+        raise ValueError(
+            f"intervene: {only} uses flex_attention compiled; an intervention needs the model to "
+            "run eagerly, where that takes far more memory"
+        )
 
 
 class _Hook:

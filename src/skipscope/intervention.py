@@ -9,16 +9,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from skipscope.additions import Addition, EagerStance, Passing
 from skipscope.arm import Arm, Projections
-from skipscope.compiled import compiled_only, is_compiled
+from skipscope.compiled import is_compiled
 from skipscope.find import SiteRegistry
 from skipscope.find.places import source_line
-from skipscope.following import Following
+from skipscope.following import Following, check_model
 from skipscope.records import Site, SiteMap, Unseen
 from skipscope.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
 from skipscope.replaced import replaced
@@ -50,7 +49,8 @@ def intervene(
     (`x + 0.1 * F(x)`). `shortcut=False` leaves out identity shortcuts, scaled ones included; a
     projection P(x) is kept unless `projections="cut"`, which leaves P without gradient. Additions
     outside of every module's forward (in a training loop) are left as they are. A compiled model
-    runs eagerly meanwhile.
+    runs eagerly meanwhile. What a checkpoint recomputes is changed while the context is open, so
+    the backward belongs inside of it.
 
     Args:
         model: the model; wrappers such as DDP may be around it.
@@ -115,7 +115,7 @@ class Intervention(Passing):
     ) -> None:
         names = None if sites is None else ((sites,) if isinstance(sites, str) else tuple(sites))
         self.arm = Arm(names, float(branch_scale), shortcut, projections)
-        _check_model(model)
+        check_model(model)
         if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward
             model = model.module
         self._model = model
@@ -291,22 +291,6 @@ class Intervention(Passing):
                 "part acted on; a recomputation does not tell which of the calls it is: name all "
                 "of them, or switch checkpointing off"
             )
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"intervene: model must be an nn.Module, got {type(model).__name__}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            f"intervene: {type(model).__name__} is a TorchScript module, whose additions Python "
-            "never sees; pass the nn.Module it was scripted from"
-        )
-    only = compiled_only(model)
-    if only:
-        raise ValueError(
-            f"intervene: {only} uses flex_attention compiled; an intervention needs the model to "
-            "run eagerly, where that takes far more memory"
-        )
 
 
 def _key(site: Site) -> Key:

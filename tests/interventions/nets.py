@@ -156,20 +156,22 @@ class Projecting(nn.Module):
 
 
 class Drawn(nn.Module):
-    """A block that is left out at random, with dropout inside."""
+    """A norm, then a block that is left out at random, with dropout inside."""
 
     def __init__(self, rate: float = 0.5) -> None:
         super().__init__()
         self.rate = rate
         self.block = Block("add")
-        self.drop = nn.Dropout(0.3)
+        self.drop, self.norm = nn.Dropout(0.3), nn.BatchNorm1d(WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
         if self.training and torch.rand(()) < self.rate:
             return x
         return x + self.drop(self.block.branch(x))
 
     def by_hand(self, x: Tensor, arm: Add) -> Tensor:
+        x = self.norm(x)
         if self.training and torch.rand(()) < self.rate:
             return x
         return arm(x, self.drop(self.block.branch(x)))
@@ -181,7 +183,7 @@ def batch(seed: int = 0, rows: int = 8) -> tuple[Tensor, Tensor]:
 
 
 def trained(net: nn.Module, forward: Callable[[Tensor], Tensor], steps: int = 5) -> list[Tensor]:
-    """The losses and, last, all weights after some steps."""
+    """The losses and, last, all weights and buffers after some steps."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for step in range(steps):
@@ -191,7 +193,8 @@ def trained(net: nn.Module, forward: Callable[[Tensor], Tensor], steps: int = 5)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    return [*losses, *(p.detach().clone() for p in net.parameters())]
+    weights = [*net.parameters(), *net.buffers()]
+    return [*losses, *(p.detach().clone() for p in weights)]
 
 
 def equal(left: list[Tensor], right: list[Tensor]) -> bool:

@@ -358,3 +358,59 @@ def test_sites_are_those_of_the_site_map() -> None:
     assert sorted(
         [s.name for s in found.sites] + [left.site.name for left in found.left]
     ) == sorted(named)
+
+
+class Looped(nn.Module):
+    """One checkpointed block, called three times; its ReLU has the sum computed again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block = nn.Linear(3, nets.WIDTH), nets.Block("relu_")
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for _ in range(3):
+            x = checkpoint(self.block, x, use_reentrant=False)
+        return x
+
+
+def test_a_shared_checkpointed_block_is_changed_at_every_call_or_not_at_all() -> None:
+    torch.manual_seed(0)
+    one = Looped()
+    other = copy.deepcopy(one)
+    x, _ = nets.batch()
+    y = one.stem(x)
+    for _ in range(3):
+        y = torch.relu(0.5 * one.block.branch(y) + y)
+    y.square().sum().backward()
+    with intervene(other, branch_scale=0.5) as found:
+        other(x).square().sum().backward()
+    assert len(found.sites) == 3
+    for ours, theirs in zip(other.parameters(), one.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    name = found.sites[1].name
+    with intervene(other, name, branch_scale=0.5) as found:
+        loss = other(x).sum()
+        assert [site.name for site in found.sites] == [name]
+        with pytest.raises(ValueError, match="which of the calls it is"):
+            loss.backward()
+
+
+def test_two_branches_of_one_line_keep_their_order() -> None:
+    """A sum that is no site stands on the line of one that is."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block, self.shift = nets.Block("add"), torch.randn(8, nets.WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.block.branch(x + self.shift) + self.shift
+
+    net, x = Shifted(), torch.randn(8, nets.WIDTH)
+    with intervene(net, shortcut=False) as found:
+        got = net(x)
+        with torch.no_grad():
+            assert torch.equal(got, net(x))
+    assert len(found.sites) == 1
+    assert torch.equal(got, net.block.branch(x + net.shift) + net.shift)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -107,3 +109,12 @@ def test_a_step_that_is_led_through_forward_is_not_rehearsed() -> None:
     assert step.steps == 1
     assert torch.equal(got, step.net.by_hand(x, nets.plain))
     assert [site.name for site in found.sites] == ["net.blocks.0"]
+
+
+def test_copies_and_pickles_take_the_settings_along() -> None:
+    callback = Intervention("body.blocks.0", branch_scale=0.5)
+    callback.intervention = object()  # type: ignore[assignment]
+    for twin in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        assert twin.state_key == callback.state_key
+        assert "0.5" in twin.state_key
+        assert twin.intervention is None

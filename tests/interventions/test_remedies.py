@@ -107,6 +107,13 @@ FINE: dict[str, Callable[[], nn.Module]] = {
         Fn(lambda m, x: m.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)),
            w=nn.Parameter(torch.ones(WIDTH))),
     ),
+    "rms norm that casts": lambda: net(
+        linear(),
+        Fn(
+            lambda m, x: (m.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)))).to(x.dtype),
+            w=nn.Parameter(torch.ones(WIDTH)),
+        ),
+    ),
     "gate and value apart": lambda: net(
         Fn(lambda m, x: m.gate(x).sigmoid() * m.value(x), gate=linear(), value=linear())
     ),
