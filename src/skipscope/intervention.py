@@ -70,6 +70,7 @@ def intervene(
             reentrant checkpoint), or could not be followed (a checkpoint around a function).
 
     Example:
+        >>> import torch
         >>> class Block(nn.Module):
         ...     def __init__(self):
         ...         super().__init__()
