@@ -137,16 +137,21 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
         frozenset() if by_code[finding.code].whole_stream else _spots(finding, sites)
         for finding in findings
     ]
+
+    def explains(parent: int, child: int) -> bool:
+        rule = by_code[findings[parent].code]
+        anywhere = rule.whole_stream or _without_site(findings[parent], sites)
+        return _explains(rule, parent, child, findings, spots, anywhere=anywhere)
+
+    # Of two that could each explain the other the cause came first; of two in one step the one
+    # about sites did: a forward shows it before the update.
+    when = [(finding.first_step, not spots[i], i) for i, finding in enumerate(findings)]
+    order = sorted(range(len(findings)), key=lambda i: (not spots[i], when[i]))
     parents: dict[int, int] = {}
-    order = sorted(range(len(findings)), key=lambda i: (not spots[i], findings[i].first_step, i))
     for child in range(len(findings)):
         for parent in order:
-            rule, other = by_code[findings[parent].code], by_code[findings[child].code]
-            tie = bool(spots[child]) and not spots[parent]
-            if _later(rule, other, findings[parent], findings[child], tie=tie):
-                continue
-            anywhere = rule.whole_stream or _without_site(findings[parent], sites)
-            if _explains(rule, parent, child, findings, spots, anywhere=anywhere):
+            later = when[parent] > when[child] and explains(child, parent)
+            if explains(parent, child) and not later:
                 parents[child] = parent
                 break
     found = []
@@ -155,18 +160,6 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
         follows = None if root == at else (findings[root].code, findings[root].where[0])
         found.append(replace(finding, follows=follows))
     return found
-
-
-def _later(rule: Rule, other: Rule, parent: Finding, child: Finding, *, tie: bool) -> bool:
-    """Whether of two that could each explain the other the supposed cause came second.
-
-    Of two in one step the one about sites came first: a forward shows it before the update. `tie`
-    says that only the child is about sites.
-    """
-    both = rule.code in (*other.explains, *other.explains_overall, *other.explains_here)
-    if not both:
-        return False
-    return parent.first_step > child.first_step or (tie and parent.first_step == child.first_step)
 
 
 def _root(at: int, parents: Mapping[int, int]) -> int:

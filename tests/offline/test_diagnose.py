@@ -416,3 +416,19 @@ def test_a_note_hides_no_warning() -> None:
     heavy = replace(note, severity="warning")
     (_, follows) = group([heavy, warning], rules, sites)
     assert follows.follows == ("RES103", "blocks.0")
+
+
+def test_two_in_one_step_that_explain_each_other_have_one_root() -> None:
+    """Of two about a whole model in one step the first in the table is the root."""
+    collapse, heat = (
+        Finding(code, "name", "error", (where,), 3, 9, "message")
+        for code, where in (("RES302", "blocks"), ("RES401", "model"))
+    )
+    rules = [RULES["RES302"], RULES["RES401"]]
+    for findings, root in (
+        ([collapse, heat], "RES302"),
+        ([collapse, replace(heat, first_step=2)], "RES401"),
+        ([replace(collapse, first_step=2), heat], "RES302"),
+    ):
+        roots = [f.code for f in group(findings, rules, make_map()) if f.follows is None]
+        assert roots == [root]

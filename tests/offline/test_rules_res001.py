@@ -73,6 +73,18 @@ def test_noisy_losses_are_looked_at_for_longer() -> None:
     assert not look(noisy(np.where(np.arange(700) < 450, LN10, 0.98 * LN10), 700), parameters=net())
 
 
+@pytest.mark.parametrize(("drop", "found"), [(0.0115, 1), (0.014, 0)])
+def test_a_fall_within_the_noise_of_few_losses_is_none(drop: float, found: int) -> None:
+    """Ten losses, d = .01 ln C above and below: medians of five are +d and -d.
+
+    Neighbours are 2d apart: a standard deviation of 1.4826 * 2d / sqrt(2) = 2.097 d, so that the
+    medians differ by 2 * 1.2533 * 2.097 d * sqrt(4 / 10) = 3.324 d by chance.
+    """
+    level = np.r_[np.full(5, 1.02), np.full(5, 1.02 - drop)]
+    loss = LN10 * np.r_[[1.5] * 5, level + 0.01 * (-1.0) ** np.arange(10)]
+    assert len(look(loss, np.arange(15) * 50, parameters=net())) == found
+
+
 @pytest.mark.parametrize(("times", "found"), [(0.985, 0), (0.995, 1), (1.045, 1), (1.06, 0)])
 def test_the_band_around_chance(times: float, found: int) -> None:
     loss = np.r_[[5.0] * 5, np.full(195, times * LN10)]

@@ -64,6 +64,16 @@ def test_waking_up_is_silent() -> None:
     assert look(np.geomspace(5e-7, 6e-7, 100))
 
 
+@pytest.mark.parametrize(("rise", "found"), [(3.2e-10, 1), (3.3e-10, 0)])
+def test_a_rise_that_leads_nowhere_is_no_waking_up(rise: float, found: int) -> None:
+    """Gates at 0 and a rate of 1e-8: after step t, u is t times `rise`.
+
+    The thirds have their medians at steps 16 and 83; 30 * 100 steps later u is 3,083 times the
+    rise, 1e-6 for 3.24e-10.
+    """
+    assert len(look(np.arange(100) * rise)) == found
+
+
 def test_warm_once_is_silent() -> None:
     u = np.full(300, 3e-7)
     u[:30] = 1e-3

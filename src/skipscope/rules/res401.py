@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.float64]
         "RES205",
         "RES206",
         "RES301",
+        "RES302",
         "RES303",
         "RES902",
     ),
