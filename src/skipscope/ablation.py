@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.additions import Additions
+from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
 from skipscope.find.graph import version_of
 from skipscope.records import Site, SiteMap
@@ -96,8 +97,7 @@ def ablate(
         1                    2          -6
         these 2 together     1          -7
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"ablate: model must be an nn.Module, got {type(model).__name__}")
+    check_model("ablate", model)
     versions = [version_of(parameter) for parameter in model.parameters()]
     whole = _Run(model, closure)
     if versions != [version_of(parameter) for parameter in model.parameters()]:

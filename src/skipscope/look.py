@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from skipscope.additions import Additions
 from skipscope.capture import Capture, Captured
+from skipscope.example import run_example
 from skipscope.find import Discovery, Found
 from skipscope.guard import Guard
 from skipscope.records import (
@@ -50,7 +51,7 @@ class Look:
         with unchanged(model), torch.enable_grad():
             try:
                 capture.open()
-                output = _forward(model, example, kwargs)
+                output = run_example("preflight", model, example, kwargs)
                 gradients = self._backward(model, output, loss_fn)
                 captured = capture.collect(transfer)
             finally:
@@ -153,7 +154,7 @@ class Still:
             with unchanged(model), torch.enable_grad():
                 model.eval()
                 with discovery.places, Additions(discovery):
-                    _forward(model, example, kwargs)
+                    run_example("preflight", model, example, kwargs)
                 wanted = [p for p in model.parameters() if p.requires_grad]
                 for key, branch in self._branches.items():
                     (self.wakes if _moves(wanted, branch) else self.asleep).add(key)
@@ -183,16 +184,6 @@ def _direction(like: Tensor) -> Tensor:
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(0))
     unit: Tensor = drawn / drawn.norm()
     return unit.to(like.device, like.dtype)
-
-
-def _forward(model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        return model(*example, **kwargs)
-    except Exception as error:
-        raise ValueError(
-            f"preflight: the forward of {type(model).__name__} failed with the given example "
-            f"({type(error).__name__}: {error}); pass what the model's forward takes"
-        ) from error
 
 
 def _root(

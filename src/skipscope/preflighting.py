@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from skipscope.diagnose import diagnose
+from skipscope.example import check_model
 from skipscope.history import History
 from skipscope.look import Key, Look, Still
 from skipscope.options import Options
@@ -163,8 +164,7 @@ def preflight(
         >>> found.ok, found.streams[0].verdict, found.zero, found.asleep
         (True, 'identity', ('1', '2'), ())
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"preflight: model must be an nn.Module, got {type(model).__name__}")
+    check_model("preflight", model)
     look = Look(model, example, kwargs, loss_fn)
     history = _history(model, look)
     zero = look.zero()

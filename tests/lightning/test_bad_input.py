@@ -182,7 +182,7 @@ def test_an_error_of_our_own_turns_it_off(
 
 
 @pytest.mark.parametrize(
-    "hook", ["_run_directory", "_plain_optimizer", "_steps_now", "_step_axis", "_loss_of"]
+    "hook", ["run_directory", "plain_optimizer", "steps_now", "step_axis", "loss_of"]
 )
 def test_an_error_in_the_callback_stops_no_training(
     hook: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -190,7 +190,7 @@ def test_an_error_in_the_callback_stops_no_training(
     def broken(*_: Any) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(f"skipscope.lightning.{hook}", broken)
+    monkeypatch.setattr(f"skipscope.lightning.callback.{hook}", broken)
     with caplog.at_level(logging.WARNING, "skipscope"):
         trainer = parts.trainer(tmp_path, ResidualMonitor(report=[]), max_epochs=2)
         trainer.fit(parts.Net(), parts.loader())

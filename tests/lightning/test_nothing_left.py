@@ -138,10 +138,10 @@ def test_a_skipped_epoch_leaves_nothing(tmp_path: Path, skip_at: int) -> None:
     callback = ResidualMonitor(report=["console"], on_error="raise")
     shown: list[str] = []
     trainer = parts.trainer(tmp_path, callback, After(), max_epochs=3)
-    import skipscope.lightning as ours
+    import skipscope.lightning.callback as ours
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ours, "_show", lambda trainer, text: shown.append(text))
+        patch.setattr(ours, "show", lambda trainer, text: shown.append(text))
         trainer.fit(net, parts.loader(), parts.loader(batches=2, shuffle=False))
     assert After.counts
     assert all(count == before for count in After.counts)

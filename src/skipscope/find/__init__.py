@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from skipscope.additions import Additions
+from skipscope.example import check_model, run_example
 from skipscope.find.discover import Discovery
 from skipscope.find.found import Found
 from skipscope.find.sitemap import SiteRegistry
@@ -48,29 +49,12 @@ def find_residuals(model: nn.Module, *args: Any, **kwargs: Any) -> SiteMap:
         >>> [(site.name, site.kind) for site in find_residuals(net, torch.ones(2, 4)).sites]
         [('1', 'identity'), ('2', 'identity')]
     """
-    _check(model)
+    check_model("find_residuals", model)
     discovery = Discovery(model)
     with unchanged(model), discovery.places, torch.enable_grad(), Additions(discovery):
-        try:
-            model(*args, **kwargs)
-        except Exception as error:
-            raise ValueError(
-                f"find_residuals: the forward of {type(model).__name__} failed with the given "
-                f"example inputs ({type(error).__name__}: {error}); pass what the model's forward "
-                "takes, as in a training step"
-            ) from error
+        run_example("find_residuals", model, args, kwargs)
     site_map = SiteRegistry().site_map(
         discovery.found.values(), discovery.observations.unseen, discovery.places.called
     )
     discovery.close()
     return site_map
-
-
-def _check(model: nn.Module) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"find_residuals: model must be an nn.Module, got {type(model).__name__}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            f"find_residuals: {type(model).__name__} is a TorchScript module, whose additions "
-            "Python never sees; pass the nn.Module it was scripted from"
-        )

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from skipscope.additions import Additions
+from skipscope.example import run_example
 from skipscope.find import Found, SiteRegistry
 from skipscope.find.graph import Branch, Edge, Node
 from skipscope.find.vocabulary import MATRIX, PASSES, Op, plain
+from skipscope.intervention.rehearsal import Key, Rehearsal
 from skipscope.records import Site, SiteMap
-from skipscope.rehearsal import Key, Rehearsal
 from skipscope.restore import unchanged
 
 _FOLLOWED = frozenset({Op.SCALE, Op.ADD, Op.ACTIVATION, Op.CONCATENATE, Op.SLICE})
@@ -79,7 +80,7 @@ def ends_of(model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any
         reading = _Reading(model)
         try:
             with reading.places, Additions(reading):
-                output = _forward(model, example, kwargs)
+                output = run_example("remedies", model, example, kwargs)
             sites = SiteRegistry().site_map(
                 reading.found.values(), reading.observations.unseen, reading.places.called
             )
@@ -100,16 +101,6 @@ def _all_trainable(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
-
-
-def _forward(model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    try:
-        return model(*example, **kwargs)
-    except Exception as error:
-        raise ValueError(
-            f"remedies: the forward of {type(model).__name__} failed with the given example "
-            f"({type(error).__name__}: {error}); pass what the model's forward takes"
-        ) from error
 
 
 class _Reading(Rehearsal):

@@ -13,8 +13,8 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from skipscope.ends import End, owner_of
-from skipscope.treatment import Account, Change, Learned, Trained, Treatment
+from skipscope.remedies.ends import End, owner_of
+from skipscope.remedies.treatment import Account, Change, Learned, Trained, Treatment
 
 __all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
 

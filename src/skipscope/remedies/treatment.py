@@ -9,11 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from skipscope.arm import sites_of
-from skipscope.ends import End, Ends, ends_of, owner_of
+from skipscope.example import check_model
+from skipscope.intervention.arm import sites_of
 from skipscope.look import Look
 from skipscope.records import Site
-from skipscope.refusals import Refusals, why_trained
+from skipscope.remedies.ends import End, Ends, ends_of, owner_of
+from skipscope.remedies.refusals import Refusals, why_trained
 from skipscope.restore import unchanged
 
 Trained = Literal["refuse", "allow"]
@@ -73,8 +74,7 @@ class Treatment:
         sites: str | Sequence[str] | None,
         trained: Trained,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"{remedy}: model must be an nn.Module, got {type(model).__name__}")
+        check_model(remedy, model)
         why = why_trained(model) if trained != "allow" else ""
         if why:
             raise ValueError(

@@ -1,32 +1,31 @@
-"""The Lightning callback: Trainer hooks, translated into calls of a `Monitor`.
-
-The only file that names Lightning. `lightning` and `pytorch_lightning` are two copies of one
-library whose classes do not know each other; the callback descends from both, as far as they are
-installed, so that either Trainer takes it.
-"""
+"""The Lightning callback: Trainer hooks, translated into calls of a `Monitor`."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from skipscope.arm import Projections
 from skipscope.guard import Guard
-from skipscope.intervention import Intervention as Intervening
 from skipscope.judge import Judge
+from skipscope.lightning.base import CallbackBase
+from skipscope.lightning.trainer import (
+    loss_of,
+    plain_optimizer,
+    run_directory,
+    show,
+    step_axis,
+    steps_now,
+    training_step,
+    without_logging,
+)
 from skipscope.loggers import Loggers
 from skipscope.monitor import Monitor
 from skipscope.options import OnCompile, OnError, Options, Preset, ReportFormat, UpdateDetail
-from skipscope.publish import say
 
 if TYPE_CHECKING:
     from skipscope.ablation import Ablation
@@ -34,25 +33,6 @@ if TYPE_CHECKING:
     from skipscope.records import Diagnosis
 
 _log = logging.getLogger("skipscope")
-
-
-def _callback_of(package: str) -> type | None:
-    """The `Callback` of a Lightning package; None where it is not installed."""
-    try:
-        callback: type = importlib.import_module(package).Callback
-    except ModuleNotFoundError as error:  # absent, or some other folder of that name
-        if f"{package}.".startswith(f"{error.name}."):
-            return None
-        raise
-    return callback
-
-
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_BASES: Any = tuple(filter(None, map(_callback_of, _PACKAGES))) or (object,)
-
-
-class _CallbackBase(*_BASES):  # type: ignore[misc]
-    """A callback for the Trainers of every installed Lightning package."""
 
 
 _Hook = TypeVar("_Hook", bound=Callable[..., None])
@@ -78,7 +58,7 @@ def _ending(hook: _Hook) -> _Hook:
     return safe  # type: ignore[return-value]
 
 
-class ResidualMonitor(_CallbackBase):
+class ResidualMonitor(CallbackBase):
     """Shows what the residual additions of a model do while a Trainer trains it.
 
     Add it to the Trainer's callbacks; no layer needs to be named. It writes scalars and pictures to
@@ -182,8 +162,8 @@ class ResidualMonitor(_CallbackBase):
                 "ResidualMonitor.ablate: training_step optimizes manually and would train; give "
                 "skipscope.ablate a closure that only computes the loss"
             )
-        with _without_logging(module):
-            return monitor.ablate(_training_step(module, batch), sites, together=together)
+        with without_logging(module):
+            return monitor.ablate(training_step(module, batch), sites, together=together)
 
     def _repr_markdown_(self) -> str:
         """What a notebook shows."""
@@ -228,7 +208,7 @@ class ResidualMonitor(_CallbackBase):
         elif trainer.fast_dev_run:
             options = replace(options, dirpath=None)
         elif options.dirpath is None:
-            options = replace(options, dirpath=_run_directory(trainer, directory, options.name))
+            options = replace(options, dirpath=run_directory(trainer, directory, options.name))
         self._steps_in_epoch, self._summary = 0, {}
         self.monitor = Monitor.from_options(pl_module, options)
 
@@ -239,14 +219,14 @@ class ResidualMonitor(_CallbackBase):
         if monitor is None:
             return
         monitor.trained_as(trainer.strategy.model)
-        monitor.optimizers = [_plain_optimizer(optimizer) for optimizer in trainer.optimizers]
+        monitor.optimizers = [plain_optimizer(optimizer) for optimizer in trainer.optimizers]
         monitor.loggers = Loggers(
             trainer.loggers,
             name=self.options.name,
             parameters=self.options.updates == "parameters",
         )
         monitor.scaler = getattr(trainer.precision_plugin, "scaler", None)
-        monitor.show = lambda text: _show(trainer, text)
+        monitor.show = lambda text: show(trainer, text)
         if self._state:
             monitor.load_state_dict(self._state)
             self._offer(trainer, self._state.get("summary") or {})
@@ -256,15 +236,15 @@ class ResidualMonitor(_CallbackBase):
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
         """Attaches for a step that is captured: the last micro-batch of an accumulation."""
-        if self.monitor is not None and _steps_now(trainer):
+        if self.monitor is not None and steps_now(trainer):
             self.monitor.epoch = trainer.current_epoch
-            self.monitor.begin_step(step=_step_axis(trainer), global_step=trainer.global_step)
+            self.monitor.begin_step(step=step_axis(trainer), global_step=trainer.global_step)
 
     @_guarded
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Gradients are accumulated and unscaled, and not clipped yet."""
         if self.monitor is not None:
-            plain = _plain_optimizer(optimizer)
+            plain = plain_optimizer(optimizer)
             fused = getattr(plain, "_step_supports_amp_scaling", False)
             scale = self.monitor.loss_scale() if fused else None
             self.monitor.gradients_ready(plain, scale)
@@ -278,7 +258,7 @@ class ResidualMonitor(_CallbackBase):
         if monitor is None or not monitor.in_step:
             return
         self._steps_in_epoch += 1
-        if monitor.end_step(*_loss_of(outputs, trainer, pl_module)):
+        if monitor.end_step(*loss_of(outputs, trainer, pl_module)):
             self._offer(trainer, monitor.summary())
 
     def _offer(self, trainer: Any, summary: dict[str, float]) -> None:
@@ -339,163 +319,4 @@ class ResidualMonitor(_CallbackBase):
         return {**kept, "monitor": None}
 
 
-class Intervention(_CallbackBase):
-    """Trains with other sums than the model's own, in this fit only: see `skipscope.intervene`.
-
-    It acts from the start of the fit to its end, on every process, in its validations too. What it
-    cannot do, it refuses with an error: a run that is not the one asked for must not go on.
-
-    Args:
-        sites: names of sites or module paths; None: all block-level sites.
-        branch_scale: a in y = s + a F.
-        shortcut: whether s is added.
-        projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
-
-    Example:
-        >>> Intervention(shortcut=False).intervention is None  # known once a fit has begun
-        True
-    """
-
-    def __init__(
-        self,
-        sites: str | list[str] | None = None,
-        branch_scale: float = 1.0,
-        shortcut: bool = True,
-        projections: Projections = "keep",
-    ) -> None:
-        super().__init__()
-        self._settings: dict[str, Any] = {
-            "sites": sites,
-            "branch_scale": branch_scale,
-            "shortcut": shortcut,
-            "projections": projections,
-        }
-        self.intervention: Intervening | None = (
-            None  #: what it acts on, and acted on in the last fit
-        )
-        self._acting = ExitStack()
-
-    @property
-    def state_key(self) -> str:
-        """What tells this callback's state in a checkpoint from another's."""
-        return f"skipscope.Intervention:{self._settings}"
-
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins; before the first validation."""
-        self._acting.close()
-        self.intervention = Intervening(pl_module, **self._settings)
-        self._acting.enter_context(self.intervention)
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tells of names that were no site's in any forward.
-
-        Raises:
-            ValueError: there is one.
-        """
-        if self.intervention is not None:
-            self.intervention.check_names()
-
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Ends."""
-        self._acting.close()
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Ends."""
-        self._acting.close()
-
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Ends, where nothing else has."""
-        self._acting.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is attached, and without what the Trainer hangs on its callbacks."""
-        kept = {key: value for key, value in vars(self).items() if key not in ("log", "log_dict")}
-        return {**kept, "intervention": None, "_acting": ExitStack()}
-
-
 _ARGUMENTS = frozenset(Options.__dataclass_fields__)
-
-
-def _steps_now(trainer: Any) -> bool:
-    """Whether the optimizer steps at the end of this batch."""
-    progress = trainer.fit_loop.epoch_loop.batch_progress
-    ready = progress.current.ready  # counts this batch; `batch_idx` is not reliable everywhere
-    last = progress.is_last_batch or ready == trainer.num_training_batches
-    return bool(last or ready % trainer.accumulate_grad_batches == 0)
-
-
-def _step_axis(trainer: Any) -> int:
-    """The counter that Lightning's own loggers use; it differs from `global_step` with GANs."""
-    loop = trainer.fit_loop.epoch_loop
-    return int(getattr(loop, "_batches_that_stepped", trainer.global_step))
-
-
-def _loss_of(outputs: Any, trainer: Any, pl_module: Any) -> tuple[Any, float]:
-    """The step's loss, and what to multiply it with: Lightning divides it by the micro-batches."""
-    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-    if pl_module.automatic_optimization:
-        return loss, float(trainer.accumulate_grad_batches)
-    # Here it is the user's own tensor, which may be written to before its number is read.
-    return (loss.detach().clone() if isinstance(loss, torch.Tensor) else loss), 1.0
-
-
-def _training_step(module: Any, batch: Any) -> Callable[[], Any]:
-    """A module's loss on one batch, as its Trainer computes it."""
-    plugin = module.trainer.precision_plugin
-    moved = module.transfer_batch_to_device(plugin.convert_input(batch), module.device, 0)
-    several = len(inspect.signature(module.training_step).parameters) > 1
-    arguments = (moved, 0) if several else (moved,)
-
-    def loss() -> Any:
-        with plugin.train_step_context():
-            output = module.training_step(*arguments)
-        return output.get("loss") if isinstance(output, dict) else output
-
-    return loss
-
-
-@contextmanager
-def _without_logging(module: Any) -> Iterator[None]:
-    """Outside of its loops Lightning refuses what `self.log` is given."""
-    names = ("log", "log_dict")
-    own = {name: vars(module)[name] for name in names if name in vars(module)}
-    for name in names:
-        setattr(module, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name in names:
-            delattr(module, name)
-        for name, value in own.items():
-            setattr(module, name, value)
-
-
-def _run_directory(trainer: Any, log_dir: Any, name: str) -> str:
-    """A folder of ours where this run's files lie, next to its checkpoints."""
-    directory = log_dir or trainer.default_root_dir
-    first = trainer.loggers[0] if trainer.loggers else None
-    if first is not None and getattr(first, "log_dir", None) is None:
-        # Its folder is that of all its runs; checkpoints go to a place of the run's own too.
-        version = first.version if isinstance(first.version, str) else f"version_{first.version}"
-        directory = Path(directory, str(first.name), version)
-    return str(Path(directory, name))
-
-
-def _plain_optimizer(optimizer: Any) -> Any:
-    """The torch optimizer inside Lightning's wrapper."""
-    wrapped = type(optimizer).__name__.startswith("Lightning")
-    return getattr(optimizer, "optimizer", optimizer) if wrapped else optimizer
-
-
-def _show(trainer: Any, text: str) -> None:
-    """Prints without tearing the progress bar, where there is one."""
-    bar = trainer.progress_bar_callback
-    known = bar is not None and "TQDMProgressBar" in [kind.__name__ for kind in type(bar).__mro__]
-    if bar is None or known or not bar.is_enabled:
-        # The bar's own `print` is silent while no bar is open; this one clears any that is.
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
-        with tqdm.external_write_mode():
-            say(text)
-    else:
-        bar.print(text)

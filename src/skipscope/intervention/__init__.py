@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from skipscope.additions import Addition, EagerStance, Passing
-from skipscope.arm import Arm, Projections
 from skipscope.compiled import is_compiled
+from skipscope.example import check_model
 from skipscope.find import SiteRegistry
 from skipscope.find.places import source_line
-from skipscope.following import Following, check_model
+from skipscope.intervention.arm import Arm, Projections
+from skipscope.intervention.following import Following, check_eager
+from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
+from skipscope.intervention.replaced import replaced
 from skipscope.records import Site, SiteMap, Unseen
-from skipscope.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
-from skipscope.replaced import replaced
 
 logger = logging.getLogger("skipscope")
 
@@ -116,7 +117,8 @@ class Intervention(Passing):
     ) -> None:
         names = None if sites is None else ((sites,) if isinstance(sites, str) else tuple(sites))
         self.arm = Arm(names, float(branch_scale), shortcut, projections)
-        check_model(model)
+        check_model("intervene", model)
+        check_eager(model)
         if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward
             model = model.module
         self._model = model

@@ -17,7 +17,7 @@ from torch import nn
 from skipscope.additions import Additions, Visitor
 from skipscope.compiled import compiled_only
 from skipscope.find.paths import canonical
-from skipscope.rehearsal import Call, RandomState
+from skipscope.intervention.rehearsal import Call, RandomState
 
 
 class Following:
@@ -105,20 +105,12 @@ class Following:
             torch._C._pop_torch_function_stack()
 
 
-def check_model(model: object) -> None:
-    """Whether a model's additions can be replaced.
+def check_eager(model: nn.Module) -> None:
+    """Whether a model may run eagerly.
 
     Raises:
-        TypeError: it is no `nn.Module`, or a TorchScript module.
-        ValueError: it must not run eagerly.
+        ValueError: it must not.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"intervene: model must be an nn.Module, got {type(model).__name__}")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise TypeError(
-            f"intervene: {type(model).__name__} is a TorchScript module, whose additions Python "
-            "never sees; pass the nn.Module it was scripted from"
-        )
     only = compiled_only(model)
     if only:
         raise ValueError(

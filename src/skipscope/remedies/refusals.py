@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from skipscope.ends import End, Ends, owner_of
 from skipscope.records import Site
+from skipscope.remedies.ends import End, Ends, owner_of
 from skipscope.rule import listed
 
 #: A fresh parameter was written to so often at most, by its initialisation.
