@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from skipscope.additions import Additions
 from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
-from skipscope.find.graph import version_of
+from skipscope.find.node import version_of
 from skipscope.records import Site, SiteMap
 from skipscope.restore import unchanged
 from skipscope.rule import near

@@ -30,7 +30,8 @@ from skipscope.capture.slots import Slot
 from skipscope.curves import Curves
 from skipscope.find import Discovery, SiteRegistry
 from skipscope.find.found import Found
-from skipscope.find.graph import Branch, Graph
+from skipscope.find.graph import Graph
+from skipscope.find.node import Branch
 from skipscope.find.places import Places
 from skipscope.find.relate import Relater, Relation
 from skipscope.history import History, HistoryWriter

@@ -25,7 +25,8 @@ from skipscope.capture.forward import MAX_ROWS, RowSums, forward_sums, row_sums
 from skipscope.capture.guarded import Guarded
 from skipscope.capture.slots import NO_BACKWARD, Slot, hook_of, share_hook_of
 from skipscope.find import Discovery, Found
-from skipscope.find.graph import Edge, Node
+from skipscope.find.node import Edge, Node
+from skipscope.find.readers import note_other_readers, shortcut_consumers
 from skipscope.guard import Guard
 from skipscope.merge import SiteRows
 from skipscope.records import (
@@ -142,7 +143,7 @@ class Capture(Passing):
             scale = self._loss_scale()
             self.scale = scale.detach().clone() if scale is not None else None
         if self._survey:
-            self._discovery.note_other_readers(roots)
+            note_other_readers(self._discovery.graph, self._discovery.found.values(), roots)
 
     def _on_site(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         if not self._watch(found.module):
@@ -208,7 +209,7 @@ class Capture(Passing):
             return
         slot.awaits_input = True
         if not found.parallel:
-            for node in self._discovery.shortcut_consumers(found):
+            for node in shortcut_consumers(self._discovery.graph, found):
                 self._hook_share(slot, "shortcut", node, found.relation.source)
             slot.handles.append(
                 source.handle.register_prehook(

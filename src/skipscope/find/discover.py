@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from skipscope.additions import Addition, Passing
 from skipscope.find.found import Found, Recent
-from skipscope.find.graph import Branch, Edge, Graph, Node, shape_of, tensors_in, version_of
+from skipscope.find.graph import Graph
+from skipscope.find.node import Branch, Edge, shape_of, tensors_in, version_of
 from skipscope.find.places import Places, source_line
 from skipscope.find.relate import Relater, Relation, summary, sums_inside
 from skipscope.find.vocabulary import PASSES, Op
+from skipscope.find.walk import origin_ops, parameters_of
 from skipscope.guard import Guard
 from skipscope.reduce import in_transform, wide
 
@@ -162,7 +164,7 @@ class Discovery(Passing):
             rewritten=self.places.was_rewritten(s, relation.shortcut),
             shape=_common_shape(s, f),
             dtypes=(_dtype(s), _dtype(f)),
-            parameters=self.graph.parameters_of(relation.branch),
+            parameters=parameters_of(self.graph, relation.branch),
             previous=previous,
             link=link,
             embedding_fed=embedding_fed,
@@ -178,7 +180,7 @@ class Discovery(Passing):
                 return known, link, False
             step = self.graph.step_back(edge)
             if step is None:
-                return None, (), Op.EMBEDDING in self.graph.origin_ops(edge)
+                return None, (), Op.EMBEDDING in origin_ops(self.graph, edge)
             edge, between = step
             op = summary(between) or between[0].op
             if op not in PASSES:
@@ -210,44 +212,6 @@ class Discovery(Passing):
             if previous is None:
                 return count
             earlier, previous = [previous, *previous.inside], previous.previous
-
-    def shortcut_consumers(self, found: Found) -> list[Node]:
-        """The nodes through which the shortcut's gradient reaches x."""
-        graph, relation = self.graph, found.relation
-        if relation.shortcut != relation.source:
-            way = graph.descends(relation.shortcut, [relation.source]).get(relation.source)
-            return way.consumers if way is not None else []
-        inside = relation.branch.nodes
-        frontier = [found.sum_edge] if found.sum_edge is not None else []
-        for _ in range(4):  # an in-place addition on a view hides behind the view's own nodes
-            nodes = [graph.node(edge) for edge in frontier if edge[0] not in inside]
-            hit = [node for node in nodes if relation.source in node.inputs]
-            if hit:
-                return hit
-            frontier = [edge for node in nodes for edge in node.inputs if edge is not None]
-        return []
-
-    def note_other_readers(self, roots: Iterable[Tensor]) -> None:
-        """Walks the whole graph once and marks sites whose x is read outside of them as well."""
-        readers: dict[Edge, set[float]] = {
-            found.relation.source: set() for found in self.found.values()
-        }
-        todo = [edge for root in roots for edge in [self.graph.edge(root)] if edge is not None]
-        seen: set[float] = set()
-        while todo:
-            node = self.graph.node(todo.pop())
-            if node.number in seen:
-                continue
-            seen.add(node.number)
-            for edge in node.inputs:
-                if edge is not None:
-                    todo.append(edge)
-                    if edge in readers:
-                        readers[edge].add(node.number)
-        for found in self.found.values():
-            own = [*found.relation.branch.consumers, *self.shortcut_consumers(found)]
-            others = readers[found.relation.source] - {node.number for node in own}
-            found.other_readers = bool(others)
 
     # ------------------------------------------------------------------ not residual
     def _not_residual(
@@ -289,7 +253,7 @@ class Discovery(Passing):
             Branch(last.relation.source, nodes),
         )
         self.found.pop(last.key, None)
-        names = dict.fromkeys((*last.parameters, *self.graph.parameters_of(branch)))
+        names = dict.fromkeys((*last.parameters, *parameters_of(self.graph, branch)))
         return replace(
             last,
             relation=relation,

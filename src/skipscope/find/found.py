@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from skipscope.find.graph import Edge, version_of
+from skipscope.find.node import Edge, version_of
 from skipscope.find.relate import Relation
 from skipscope.find.vocabulary import Op
 from skipscope.records import Kind

@@ -10,89 +10,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from skipscope.find.node import Edge, Node, lacks_data, moves_last_axis, tensors_in
 from skipscope.find.paths import canonical, sharded_parameters
 from skipscope.find.vocabulary import Op, classify, makes_anew, takes_form
 
 _TAKES_WEIGHTS = frozenset({Op.CONVOLUTION, Op.LINEAR, Op.ATTENTION, Op.NORM})
 _MAKES_DATA = frozenset({Op.INPUT, Op.EMBEDDING, Op.CUSTOM})
-#: A tensor's place in the graph: (number of the node that made it, which of its outputs).
-Edge = tuple[float, int]
-
-
-@dataclass(slots=True)
-class Node:
-    """One operation: its class and where its operands come from (None: a constant)."""
-
-    number: float
-    op: Op
-    inputs: tuple[Edge | None, ...]
-    handle: Any = None  # the autograd node, for hooks; None for a node of ours
-    hidden: Edge | None = None  # operands that autograd does not know
-
-    @property
-    def operands(self) -> Iterator[Edge]:
-        """All edges that lead into the node."""
-        yield from (edge for edge in self.inputs if edge is not None)
-        if self.hidden is not None:
-            yield self.hidden
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """All nodes on paths from `source` to an operand, by number."""
-
-    source: Edge
-    nodes: dict[float, Node]
-
-    @property
-    def consumers(self) -> list[Node]:
-        """The nodes of the branch through which its gradient reaches x."""
-        return [node for node in self.nodes.values() if self.source in node.inputs]
-
-    @property
-    def ops(self) -> frozenset[Op]:
-        """The classes of operation in it."""
-        return frozenset(node.op for node in self.nodes.values())
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among arguments, one level of lists, tuples and dicts deep."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from (item for item in value if isinstance(item, Tensor))
-        elif isinstance(value, dict):
-            yield from (item for item in value.values() if isinstance(item, Tensor))
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often a tensor was written in place; inference tensors are not counted."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A tensor's shape; -1 for an axis of no one length, as nested tensors have."""
-    if not tensor.is_nested:
-        return tuple(tensor.shape)
-    if tensor.layout == torch.strided:  # this kind has no sizes to ask for
-        return (tensor.size(0), *[-1] * (tensor.dim() - 1))
-    sizes: Iterable[Any] = tensor.shape  # of a jagged axis a symbol
-    return tuple(size if isinstance(size, int) else -1 for size in sizes)
-
-
-def _lacks_data(op: Op, missing: list[bool]) -> bool:
-    """Whether an operation's data may be among its operands without edge.
-
-    The data of a norm or a convolution comes first; a weight or bias behind it may be left out.
-    """
-    return missing[:1] == [True] if op in (Op.NORM, Op.CONVOLUTION) else any(missing)
 
 
 class Graph:
@@ -105,8 +33,6 @@ class Graph:
     CONSTANT_NODES = 48
     #: Operations written out by hand (a norm, a GELU) come together again within so many nodes.
     REGION_NODES = 24
-    #: So many operations tell what a stream starts from.
-    ORIGIN_NODES = 6
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.names: dict[int, str] = {}
@@ -116,7 +42,7 @@ class Graph:
             self._buffers.add(parameter.data_ptr())
         #: of a model in shards: what forwards see are whole copies, that its modules hold meanwhile
         self._copies = sharded_parameters(model)
-        self._copy_names: dict[Edge, str] = {}
+        self.copy_names: dict[Edge, str] = {}
         self._nodes: dict[float, Node] = {}
         self._handles: dict[float, Any] = {}
         self._plain: dict[int, tuple[weakref.ref[Tensor], float]] = {}
@@ -128,7 +54,7 @@ class Graph:
 
     def close(self) -> None:
         """Let go of every autograd node."""
-        self._copy_names.clear()
+        self.copy_names.clear()
         for memory in (self._nodes, self._handles, self._plain, self._hidden, self._constant):
             memory.clear()
         self._steps.clear()
@@ -160,7 +86,7 @@ class Graph:
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 edge = self.edge(tensor)
                 if edge is not None:
-                    self._copy_names[edge] = name
+                    self.copy_names[edge] = name
 
     def _remember(self, handle: Any) -> float:
         number = float(handle._sequence_nr())
@@ -293,7 +219,7 @@ class Graph:
 
     def _refine(self, node: Node) -> None:
         """Tells the meanings of a multiplication and an addition apart by their operands."""
-        if node.op is Op.TRANSPARENT and _moves_last_axis(node.handle):
+        if node.op is Op.TRANSPARENT and moves_last_axis(node.handle):
             node.op = Op.TURN
         if node.op not in (Op.MULTIPLY, Op.ADD, Op.CONCATENATE):
             return
@@ -304,17 +230,6 @@ class Graph:
             node.op = Op.SHIFT
         elif node.op is Op.CONCATENATE and len(data) == 1:
             node.op = Op.PAD  # the other pieces are constants, zeros for instance
-
-    def origin_ops(self, edge: Edge) -> set[Op]:
-        """The operations right before an edge where the way back ends."""
-        frontier, ops = {edge}, set[Op]()
-        for _ in range(self.ORIGIN_NODES):
-            if not frontier:
-                break
-            node = self.node(max(frontier))
-            ops.add(node.op)
-            frontier = {e for e in frontier if e[0] != node.number} | set(node.operands)
-        return ops
 
     def data_inputs(self, node: Node) -> list[Edge]:
         """The distinct operands that data went into.
@@ -357,12 +272,12 @@ class Graph:
         node = self._nodes.get(number)
         if node is not None:
             edges = [edge for edge in node.inputs if edge is not None]
-            return node.op, edges, _lacks_data(node.op, [edge is None for edge in node.inputs])
+            return node.op, edges, lacks_data(node.op, [edge is None for edge in node.inputs])
         handle = self._handles[number]
         functions = handle.next_functions
         inputs = [self._peek(function, nr) for function, nr in functions if function is not None]
         op = classify(handle.name())
-        return op, inputs, _lacks_data(op, [function is None for function, _ in functions])
+        return op, inputs, lacks_data(op, [function is None for function, _ in functions])
 
     def _peek(self, function: Any, output: int) -> Edge:
         if hasattr(function, "variable"):
@@ -395,74 +310,3 @@ class Graph:
             if not frontier:
                 return None
         return None
-
-    def descends(self, edge: Edge, targets: Iterable[Edge]) -> dict[Edge, Branch]:
-        """For each target that `edge` descends from, the branch between them."""
-        wanted = set(targets) - {edge}
-        if not wanted:
-            return {}
-        floor = min(number for number, _ in wanted)
-        visited: dict[float, Node] = {}
-        todo = [edge]
-        while todo:
-            current = todo.pop()
-            if current[0] in visited or current[0] <= floor:
-                continue
-            node = self.node(current)
-            visited[current[0]] = node
-            todo.extend(node.operands)
-        hit = {e for node in visited.values() for e in node.operands if e in wanted}
-        ordered = sorted(visited)
-        return {target: self._between(target, ordered, visited) for target in hit}
-
-    @staticmethod
-    def _between(target: Edge, ordered: list[float], visited: dict[float, Node]) -> Branch:
-        inside: dict[float, Node] = {}
-        for number in ordered:
-            node = visited[number]
-            if any(e == target or e[0] in inside for e in node.operands):
-                inside[number] = node
-        return Branch(target, inside)
-
-    def parameters_of(self, branch: Branch) -> tuple[str, ...]:
-        """Names of the trained parameters that the nodes of a branch use."""
-        found: dict[str, None] = {}
-        for node in branch.nodes.values():
-            for operand in node.inputs:
-                if operand is not None and self.constant(operand):
-                    for name in self._leaf_names(operand):
-                        found.setdefault(name)
-        return tuple(found)
-
-    def _leaf_names(self, edge: Edge) -> Iterator[str]:
-        seen: set[float] = set()
-        todo = [edge]
-        while todo:
-            current = todo.pop()
-            if current[0] in seen:
-                continue
-            seen.add(current[0])
-            if current in self._copy_names:
-                yield self._copy_names[current]
-                continue
-            node = self.node(current)
-            name = self.names.get(int(-current[0]))
-            if node.op is Op.PARAMETER and name is not None:
-                yield name
-            todo.extend(node.operands)
-
-
-def _moves_last_axis(handle: Any) -> bool:
-    """Whether a transposition or permutation makes another axis the last.
-
-    Told from the numbers that autograd keeps with the node; a dimension counted from the end is
-    kept as an unsigned number.
-    """
-    dims = getattr(handle, "_saved_dims", None)
-    if dims is not None:
-        return len(dims) > 0 and dims[-1] not in (len(dims) - 1, 2**64 - 1)
-    pair = {getattr(handle, "_saved_dim0", None), getattr(handle, "_saved_dim1", None)}
-    if None in pair or len(pair) < 2:
-        return False
-    last = len(handle._input_metadata[0].shape) - 1
-    return bool(pair & {last, 2**64 - 1})

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from skipscope.find.graph import Edge, tensors_in, version_of
+from skipscope.find.node import Edge, tensors_in, version_of
 from skipscope.find.paths import canonical, class_name
 from skipscope.guard import Guard
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from skipscope.find.graph import Branch, Edge, Graph, Node
+from skipscope.find.graph import Graph
+from skipscope.find.node import Branch, Edge, Node
 from skipscope.find.vocabulary import MATRIX, NONLINEAR, PARAMETRIC, PASSES, PROJECTION, Op
+from skipscope.find.walk import descends
 from skipscope.records import Kind
 
 #: A shortcut is short: so many operations at most, so many of them with a weight matrix.
@@ -153,7 +155,7 @@ class Relater:
         return any(
             NONLINEAR & branch.ops
             for s, f in ((left, right), (right, left))
-            for branch in self.graph.descends(f, self._factors(s)).values()
+            for branch in descends(self.graph, f, self._factors(s)).values()
         )
 
     def _factors(self, edge: Edge) -> list[Edge]:
@@ -163,20 +165,20 @@ class Relater:
         """Whether one of several operands descends from another, or from what that is a view of."""
         same = {f: views(self.graph, f) for f in operands}
         points = {edge for edges in same.values() for edge in edges}
-        return any(self.graph.descends(f, points.difference(same[f])) for f in same)
+        return any(descends(self.graph, f, points.difference(same[f])) for f in same)
 
     def branch_between(self, source: Edge, operand: Edge | None) -> Branch | None:
         """The branch from a known x to an operand, when there is a parametric one."""
         if operand is None:
             return None
-        branch = self.graph.descends(operand, [source]).get(source)
+        branch = descends(self.graph, operand, [source]).get(source)
         return branch if branch is not None and self._is_branch(branch) else None
 
     def _as_shortcut(self, s: Edge, f: Edge) -> Relation | None:
         if self.graph.constant(s):
             return None
         links = way_back(self.graph, s)
-        branches = self.graph.descends(f, [link.edge for link in links])
+        branches = descends(self.graph, f, [link.edge for link in links])
         # Only the nearest point counts: what lies further back leads to both operands through it.
         nearest = next((link for link in links if link.edge in branches), None)
         if nearest is None:

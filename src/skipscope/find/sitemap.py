@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from skipscope.find.found import Found
-from skipscope.find.graph import Branch
 from skipscope.find.names import with_names
+from skipscope.find.node import Branch
 from skipscope.find.vocabulary import MATRIX, Op
 from skipscope.records import (
     ModuleClass,

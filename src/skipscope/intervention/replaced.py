@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from skipscope.additions import Addition
-from skipscope.find.graph import shape_of
+from skipscope.find.node import shape_of
 
 
 def replaced(

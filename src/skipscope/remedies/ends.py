@@ -19,8 +19,9 @@ from torch.utils._pytree import tree_leaves
 from skipscope.additions import Additions
 from skipscope.example import run_example
 from skipscope.find import Found, SiteRegistry
-from skipscope.find.graph import Branch, Edge, Node
+from skipscope.find.node import Branch, Edge, Node
 from skipscope.find.vocabulary import MATRIX, PASSES, Op, plain
+from skipscope.find.walk import parameters_of
 from skipscope.intervention.rehearsal import Key, Rehearsal
 from skipscope.records import Site, SiteMap
 from skipscope.restore import unchanged
@@ -134,7 +135,7 @@ class _Reading(Rehearsal):
         if edge is None or edge[0] not in branch.nodes:
             return  # x itself, or data from elsewhere: nothing of the branch
         node = branch.nodes[edge[0]]
-        own = self.graph.parameters_of(Branch(branch.source, {node.number: node}))
+        own = parameters_of(self.graph, Branch(branch.source, {node.number: node}))
         own = tuple(sorted(own, key=lambda name: name.endswith("bias")))  # autograd has it first
         if node.op in MATRIX and own and not self._matrices.intersection(own):
             end.unclear = f"{_name(node)} by a weight that is computed"
