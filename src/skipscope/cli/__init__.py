@@ -2,6 +2,8 @@
 
 skipscope report lightning_logs/version_0
 skipscope check lightning_logs/version_0 --fail-on warning
+skipscope compare lightning_logs/version_0 lightning_logs/version_1
+skipscope extrapolate lightning_logs/version_0 --depth 4x
 skipscope explain RES101
 skipscope rules
 
@@ -23,6 +25,8 @@ from skipscope.history import HistoryError
 _FILES = (
     "report",  # what a run shows
     "check",  # the same as an exit code
+    "compare",  # two runs side by side
+    "extrapolate",  # the same net at another depth
     "explain",  # what a rule sees
     "rules",  # all of them
 )

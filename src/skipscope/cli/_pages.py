@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SAMPLE = "\u2588\u2581\u2026"  #: what a stream must be able to show for bars and sparklines
 
@@ -51,6 +52,12 @@ class Page:
             not arguments.ascii and (arguments.output is not None or shows(SAMPLE)),
             arguments.ascii,
         )
+
+    def settings(self, form: str) -> dict[str, Any]:
+        """What a report of this format is told."""
+        if form == "console":
+            return {"width": self.width, "color": self.color, "unicode": self.unicode}
+        return {"unicode": not self.ascii} if form == "markdown" else {}
 
 
 def delivered(text: str, output: Path | None) -> str:

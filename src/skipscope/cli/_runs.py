@@ -31,12 +31,13 @@ def add_rules(command: ArgumentParser) -> None:
         command.add_argument(
             f"--{name}",
             metavar="RULES",
-            type=_listed,
+            type=listed,
             help=f"{does}: codes, names or the start of codes, by commas (as in the run)",
         )
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
+    """What stands between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

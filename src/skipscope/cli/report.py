@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from functools import partial
 
 from skipscope.cli._command import Command
 from skipscope.cli._pages import Page, add_page, delivered
@@ -15,16 +16,11 @@ def _add(parser: ArgumentParser) -> None:
 
 
 def _run(arguments: Namespace) -> tuple[str, int]:
-    from skipscope.reports import console, json, markdown
+    from skipscope.reports import REPORTS
 
     history, diagnosis = judged(arguments.path, arguments)
-    page = Page.of(arguments)
-    if arguments.format == "json":
-        text = json(history, diagnosis)
-    elif arguments.format == "markdown":
-        text = markdown(history, diagnosis, unicode=not page.ascii)
-    else:
-        text = console(history, diagnosis, width=page.width, color=page.color, unicode=page.unicode)
+    make = partial(REPORTS[arguments.format], history, diagnosis)
+    text = make(**Page.of(arguments).settings(arguments.format))
     return delivered(text, arguments.output), 0
 
 
