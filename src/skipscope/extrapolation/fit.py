@@ -75,10 +75,7 @@ def _choose(linear: Fit, geometric: Fit, flat: bool) -> tuple[Fit | None, str]:
     if best.r_squared is None or best.r_squared < GOOD:
         return None, f"no law fits: the better R^2 is {best.r_squared or 0.0:.2f}, below {GOOD}"
     if other.residual < APART * max(best.residual, EXACT):
-        return None, (
-            "no law fits better than the other: they are off by "
-            f"{100 * best.residual:.1f} and {100 * other.residual:.1f} %"
-        )
+        return None, "no law fits clearly better than the other"
     return best, ""
 
 

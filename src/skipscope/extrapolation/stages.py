@@ -11,7 +11,7 @@ import numpy as np
 from skipscope import theory
 from skipscope.extrapolation.fit import Fits, Floats, fit
 from skipscope.extrapolation.records import At, Curve, Depth, Number, StageAt
-from skipscope.history import History
+from skipscope.history import History, Table
 from skipscope.measure.chains import Chain
 from skipscope.records import Parameter
 from skipscope.rule.output_matrices import output_matrices
@@ -135,20 +135,26 @@ def _same_curve(given: Given) -> tuple[Law, str]:
     """
     count = len(given.stage.sites)
     scale = 1 / math.sqrt(count)
-    alphas = [site.alpha for site in given.stage.sites]
-    if all(abs(abs(alpha) / scale - 1) < 0.05 for alpha in alphas):
+    if all(abs(abs(site.alpha) / scale - 1) < 0.05 for site in given.stage.sites):
         return "depth-scaled", f"the sums multiply their branches by 1/sqrt({count})"
-    parameters: tuple[Parameter, ...] = given.history.parameters
-    found = output_matrices(given.stage, parameters, given.history.table("weight_rms"))
-    if found is not None and found.one_scale:
-        if found.at(scale):
-            return "depth-scaled", f"last matrices start at 1/sqrt({count}) of the others"
-        if found.at(1.0):
-            return "constant", "last matrices start at the size of the others"
+    parameters, rms = given.history.parameters, given.history.table("weight_rms")
+    for table in (rms, _per_input(rms, parameters)):
+        found = output_matrices(given.stage, parameters, table)
+        if found is not None and found.one_scale:
+            if found.at(scale):
+                return "depth-scaled", f"last matrices start at 1/sqrt({count}) of the others"
+            if found.at(1.0):
+                return "constant", "last matrices start at the size of the others"
     budget = given.number("stage_residual_budget", given.chain.name)
     small = budget is not None and budget <= BOUNDED
-    told = "weights do not tell, but B is " + ("at most 1" if small else "above 1")
+    told = f"by size alone: B is {'at most' if small else 'above'} {BOUNDED:g}"
     return "depth-scaled" if small else "constant", told
+
+
+def _per_input(rms: Table, parameters: Sequence[Parameter]) -> Table:
+    """RMS of weights times sqrt(inputs): one number where a start follows the number of inputs."""
+    inputs = np.array([math.prod(parameter.shape[1:]) or 1 for parameter in parameters], float)
+    return replace(rms, values=rms.values * np.sqrt(inputs))
 
 
 def _measured(given: Given, sums: Sequence[int]) -> At:

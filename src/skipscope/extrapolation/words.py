@@ -164,10 +164,10 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
         yield "", ", ".join(f"{base}^{n} = {_precise(value)}" for _, n, value in seen.at)
     else:
         yield "", "not extrapolated: the gradient follows no law along the whole stream"
-    if seen.at and all(stage.gradient.law == "normalised" for stage in stream.stages):
+    if seen.at and all(stage.gradient.law != "constant" for stage in stream.stages):
         text = (
-            "the gradient's own profile does not follow d^n, in which every further block "
-            "multiplies like the mean one: the law's depth multiplier is the one to read"
+            "d^n takes every further block to multiply like the mean one, which is not the law of "
+            "this gradient: read the law's depth multiplier"
         )
         yield "", text
 
