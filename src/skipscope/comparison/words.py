@@ -21,12 +21,13 @@ from skipscope.reports.parts import Grid, Notes, Part, Title
 ROWS = 40  #: sites of a stream that a console shows
 FINDINGS = 8  #: of each kind that a console shows
 ENDS = 3
+CHANGES = ("gained", "lost", "kept")
 HEADS = ("\nr {}", "\nRMS {}", "growth\n{}", "grad\ngain {}")  #: of the numbers of a site
 
 
 def parts(numbers: Numbers, most: int | None = ROWS) -> Iterator[Part]:
     """The page, part by part; at most so many sites a stream, None for all."""
-    yield Title(f"skipscope compare  A {numbers.a.name}  B {numbers.b.name}", True)
+    yield Title(_headline(numbers), True)
     yield Notes((("A", _side(numbers.a)), ("B", _side(numbers.b))))
     yield Notes(tuple(("" if at else "note", one) for at, one in enumerate(numbers.notes)))
     yield Title("Set or built differently")
@@ -47,6 +48,14 @@ def parts(numbers: Numbers, most: int | None = ROWS) -> Iterator[Part]:
         yield Notes((("alone", listed(numbers.alone, 6)),))
 
 
+def _headline(numbers: Numbers) -> str:
+    """The first line: the same form each time, made to be searched for."""
+    counts = [sum(one.change == word for one in numbers.findings) for word in CHANGES]
+    found = ", ".join(f"{n} {word}" for n, word in zip(counts, CHANGES, strict=True))
+    sites = counted(numbers.b.sites, "site")
+    return f"skipscope compare  {numbers.a.sites} and {sites}  findings: {found}"
+
+
 def _side(side: Side) -> str:
     fields = [
         side.name,
@@ -59,7 +68,7 @@ def _side(side: Side) -> str:
 
 
 def _findings(numbers: Numbers, most: int | None) -> Iterator[tuple[str, str]]:
-    for change in ("gained", "lost", "kept"):
+    for change in CHANGES:
         held = [one for one in numbers.findings if one.change == change]
         kept = len(held) if most is None or len(held) <= FINDINGS else FINDINGS - 1
         for one in held[:kept]:
