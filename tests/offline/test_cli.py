@@ -367,10 +367,10 @@ def second(tmp_path: Path) -> Path:
 def test_compare(version: Path, second: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "compare", version, second)
     assert (code, err) == (0, "")
-    head = "skipscope compare  12 and 12 sites  findings: 0 gained, "
+    head = "skipscope compare  12 and 12 sites  findings: 0 gained, 2 lost, 0 kept"
     assert out.startswith(head)
     assert f"A          {version}"[:60] in out
-    assert "lost       warning RES101 branch-dominance, blocks.2" in out
+    assert "warning RES101 branch-dominance, blocks.2: r 34.0" in out
     read = json.loads(run(capsys, "compare", version, second, "--format", "json")[1])
     assert read["schema"] == "skipscope-comparison/1"
     markdown = run(capsys, "compare", version, second, "--format", "markdown", "--ascii")[1]

@@ -334,6 +334,14 @@ def test_differences_of_the_build() -> None:
     }
 
 
+def test_matrices_that_start_at_another_size() -> None:
+    """4 and 1, 4 and 0 (a zero start); 4 and 4.2 is another draw."""
+    a = add_updates(make_history([[0.5] * 3]), weight=[[4.0, 4.0, 4.0]])
+    b = add_updates(make_history([[0.5] * 3]), weight=[[1.0, 0.0, 4.2]])
+    found = {one.what: (one.a, one.b) for one in numbers(a, b).differences}
+    assert found == {"matrices start at": ("x1", "x0.125 (median) in 2 of 3")}
+
+
 def test_one_run_twice() -> None:
     history = add_facts(run([0.5] * 12), loss=[2.0, 1.0])
     made = compare(history, history)

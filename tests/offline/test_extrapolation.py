@@ -212,6 +212,17 @@ def test_the_weights_tell_two_laws_of_one_curve_apart(
     assert stage_of(history, "4x").forward.law == law
 
 
+def test_the_gradient_keeps_its_own_reading_where_the_stream_has_no_law() -> None:
+    """The stream is mixed, the gradient gains 1.1^.5 a site, the last matrices are scaled."""
+    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
+    history = make_history([r], b=math.sqrt(0.1))
+    found = stage_of(weights(history, 0.02 / math.sqrt(L), 0.02), "4x")
+    assert found.forward.law is None
+    assert found.gradient.law == "depth-scaled"
+    (at,) = found.extrapolated
+    assert at.multiplier == pytest.approx(math.sqrt(1.1) * (1 + 0.1 / 4) ** (95 / 2))
+
+
 def test_a_coefficient_of_the_sum_tells_too() -> None:
     sites = make_map(*(make_site(k, alpha=1 / math.sqrt(L)) for k in range(L)))
     found = stage_of(make_history([np.full(L, 0.9)], sites=sites), "4x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import zip_longest
@@ -20,6 +21,7 @@ from skipscope.reports._expected import usual_placement
 ITS_OWN = frozenset({"run_id", "rules", "uncaptured"})
 WORDS = {"every_n_steps": "captures every n steps", "ranks_measured": "ranks measured"}
 TENTH = 10  #: the losses of the last tenth of the common steps have a median
+DRAWN = 1.1  #: two draws of one matrix differ by less
 Floats = npt.NDArray[np.float64]
 
 
@@ -64,6 +66,19 @@ def _built(a: History, b: History) -> Iterator[Difference]:
     yield of("alpha of the sums", *(_alphas(h) for h in (a, b)))
     yield of("trained elements", *(_elements(h, True) for h in (a, b)))
     yield of("frozen elements", *(_elements(h, False) for h in (a, b)))
+    yield from _starts(a, b)
+
+
+def _starts(a: History, b: History) -> Iterator[Difference]:
+    """Matrices of one name that were drawn larger, or smaller: what a remedy of the start does."""
+    one, two = (numbers_at(history, "weight_rms", 0) for history in (a, b))
+    names = [p.name for p in a.parameters if len(p.shape) > 1]
+    ratios = [_ratio(two.get(name), one.get(name)) for name in names]
+    known = [value for value in ratios if value is not None and math.isfinite(value)]
+    other = [value for value in known if not 1 / DRAWN < value < DRAWN]
+    if other:
+        text = f"x{np.median(other):.3g} (median) in {len(other)} of {len(known)}"
+        yield Difference("matrices start at", "x1", text)
 
 
 def _placement(history: History) -> str:

@@ -53,7 +53,7 @@ def look(given: Given, depths: Sequence[Depth], stream_sites: int) -> StageAt:
     """Fit a stage, and give its numbers at every depth."""
     sums = given.chain.sites[given.head - 1 :]
     forward = _forward(given, sums)
-    gradient = _gradient(given, sums, forward.law)
+    gradient = _gradient(given, sums)
     measured = _measured(given, sums)
     makes = _Makes(given, forward, gradient, measured)
     asked = [(one.text, _sites(given, one, stream_sites)) for one in depths]
@@ -99,7 +99,7 @@ def _forward(given: Given, sums: Sequence[int]) -> Curve:
     return Curve(fits, law, why)
 
 
-def _gradient(given: Given, sums: Sequence[int], forward: Law | None) -> Curve:
+def _gradient(given: Given, sums: Sequence[int]) -> Curve:
     norms = given.of("grad_sum_norm", sums)
     with np.errstate(divide="ignore"):
         fits, reason = _fitted(given, norms**-2.0, "the gradient", sums)
@@ -107,8 +107,9 @@ def _gradient(given: Given, sums: Sequence[int], forward: Law | None) -> Curve:
         return Curve(fits, None, fits.reason if fits else reason)
     if fits.chosen.shape == "linear":
         return Curve(fits, "normalised", "")
-    scaled = forward == "depth-scaled" and fits.chosen.parameter >= 1
-    return Curve(fits, "depth-scaled" if scaled else "constant", "")
+    if given.stage.rescaled or fits.chosen.parameter < 1:
+        return Curve(fits, "constant", "")
+    return Curve(fits, _same_curve(given)[0], "")
 
 
 def _fitted(
