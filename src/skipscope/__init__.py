@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skipscope import remedies as remedies
     from skipscope.ablation import ablate as ablate
+    from skipscope.comparison import compare as compare
+    from skipscope.extrapolation import extrapolate as extrapolate
     from skipscope.find import find_residuals as find_residuals
     from skipscope.history import History as History
     from skipscope.intervention import intervene as intervene
@@ -27,7 +29,9 @@ _PLACES = {
     "Monitor": "monitor",
     "ResidualMonitor": "lightning",
     "ablate": "ablation",
+    "compare": "comparison",
     "depth_multiplier": "theory",
+    "extrapolate": "extrapolation",
     "find_residuals": "find",
     "intervene": "intervention",
     "preflight": "preflighting",
@@ -39,7 +43,9 @@ __all__ = [
     "Monitor",
     "ResidualMonitor",
     "ablate",
+    "compare",
     "depth_multiplier",
+    "extrapolate",
     "find_residuals",
     "intervene",
     "preflight",

@@ -351,3 +351,78 @@ def test_a_reader_that_stops_early_is_no_error(version: Path) -> None:
         running.stdout.close()
         assert running.stderr.read() == b""
         assert running.wait() == 0
+
+
+# ----------------------------------------------------------------- compare, extrapolate
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """Another version directory, its run healthy."""
+    directory = tmp_path / "lightning_logs" / "version_1"
+    write(directory / "skipscope", run_of(12), "r2")
+    return directory
+
+
+def test_compare(version: Path, second: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "compare", version, second)
+    assert (code, err) == (0, "")
+    head = "skipscope compare  12 and 12 sites  findings: 0 gained, 2 lost, 0 kept"
+    assert out.startswith(head)
+    assert f"A          {version}"[:60] in out
+    assert "warning RES101 branch-dominance, blocks.2: r 34.0" in out
+    read = json.loads(run(capsys, "compare", version, second, "--format", "json")[1])
+    assert read["schema"] == "skipscope-comparison/1"
+    markdown = run(capsys, "compare", version, second, "--format", "markdown", "--ascii")[1]
+    assert markdown.isascii()
+    assert "| depth | site |" in markdown
+
+
+def test_compare_asks_the_rules_that_were_wanted(
+    version: Path, second: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(capsys, "compare", version, second, "--ignore", "RES101", "--format", "json")[1]
+    assert "RES101" not in {one["code"] for one in json.loads(out)["findings"]}
+    code, _, err = run(capsys, "compare", version, second, "--ignore", "RES9999")
+    assert code == 2
+    assert "no rule 'RES9999'" in err
+
+
+def test_extrapolate(second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """r is 1/2 everywhere: 1.25^(48/2) at four times twelve sites."""
+    code, out, err = run(capsys, "extrapolate", second, "--depth", "4x, 24")
+    assert (code, err) == (0, "")
+    assert "1.118^48 = 211.8" in out
+    target = tmp_path / "deep.json"
+    assert run(capsys, "extrapolate", second, "--format", "json", "--output", target) == (0, "", "")
+    read = json.loads(target.read_text(encoding="utf-8"))
+    at = read["moments"][0]["streams"][0]["stages"][0]["extrapolated"]
+    assert [one["sites"] for one in at] == [24, 48]
+    assert at[1]["growth"] == pytest.approx(1.25**24)
+
+
+def test_extrapolate_says_what_is_wrong_with_a_depth(
+    second: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "extrapolate", second, "--depth", "deep")
+    assert (code, out) == (2, "")
+    assert "depth 'deep': give 4x" in err
+
+
+@pytest.mark.parametrize("command", ["compare", "extrapolate"])
+def test_a_truncated_file_is_read_as_far_as_it_goes(
+    command: str, second: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (second / "skipscope").glob("*.skip")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    runs = [second, second] if command == "compare" else [second]
+    code, out, _ = run(capsys, command, *runs)
+    assert code == 0
+    assert "12 sites" in out
+    path.write_bytes(b"not a history")
+    code, out, err = run(capsys, command, *runs)
+    assert (code, out) == (2, "")
+    assert err.startswith("skipscope: ")
+    path.unlink()
+    assert run(capsys, command, *runs)[0] == 2

@@ -28,6 +28,7 @@ def test_the_probe_can_fail() -> None:
         ("import skipscope", set()),
         ("import skipscope; skipscope.History; skipscope.depth_multiplier(0.8, 20)", set()),
         ("import skipscope.cli; skipscope.cli.main(['explain', 'RES101'])", {"rich"}),
+        ("import skipscope; skipscope.compare; skipscope.extrapolate", {"rich"}),
         ("import skipscope; skipscope.find_residuals", {"torch"}),
         ("import skipscope; skipscope.Monitor", {"torch"}),
     ],

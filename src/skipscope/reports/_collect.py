@@ -68,7 +68,7 @@ def view(history: History, diagnosis: Diagnosis) -> View:
         sites=rows,
         streams=_streams(history, rows),
         expected=_expected.of_profile(sites.block_level),
-        updates=_updates(history),
+        updates=updates(history),
         passed=tuple((rule.code, rule.name) for rule in diagnosis.passed),
         skipped=tuple((reason, tuple(codes)) for reason, codes in groups.items()),
         unseen=sites.unseen,
@@ -213,7 +213,8 @@ def _streams(history: History, rows: Sequence[SiteRow]) -> tuple[StreamView, ...
     return tuple(streams)
 
 
-def _updates(history: History) -> UpdatesView:
+def updates(history: History) -> UpdatesView:
+    """What the optimizer did."""
     ratios = _latest(history.table("update_ratio"))
     trainable = [parameter for parameter in history.parameters if parameter.trainable]
     known = {p.name: v for p in trainable if (v := ratios.get(p.name)) is not None}

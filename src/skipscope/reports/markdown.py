@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
 from skipscope.reports._collect import view
+from skipscope.reports._marks import bullets, code, escape, table
 from skipscope.reports._select import Profile, profile
 from skipscope.reports._text import plain, sparkline
 from skipscope.reports._view import Root, View
@@ -24,28 +25,28 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
     """The health report as Markdown; `unicode=False` keeps to ASCII."""
     shown = view(history, diagnosis)
     chosen = profile(shown)
-    parts = [f"**{_escape(_words.headline(shown))}**"]
+    parts = [f"**{escape(_words.headline(shown))}**"]
     if shown.sites:
-        parts.append(f"Watched: {_escape(_words.context(shown))}.")
+        parts.append(f"Watched: {escape(_words.context(shown))}.")
     parts += [part for root in shown.roots for part in _finding(root)]
     if shown.cleared:
-        parts.append(_bullets(_words.cleared(shown, len(shown.cleared))))
+        parts.append(bullets(_words.cleared(shown, len(shown.cleared))))
     if chosen.rows:
         parts += ["### Profile along depth", _profile(shown, chosen, unicode)]
         if chosen.left_out:
             parts.append(f"{chosen.left_out} sites are not shown; the JSON report has all.")
-        parts.append(f"Usual: {_escape(_words.expectations(shown))}.")
+        parts.append(f"Usual: {escape(_words.expectations(shown))}.")
     for stream in shown.streams:
         numbers = _numbers(_words.depth_lines(stream))
         parts += [f"### Stream {stream.index}, {stream.sites} sites", numbers]
     parts += ["### Updates", _numbers([_words.update_line(shown)])]
-    parts += [_escape(_words.training(shown)) + "."]
-    parts += ["### Rules", _bullets([f"passed {_words.passed(shown)}", *_skipped(shown)])]
+    parts += [escape(_words.training(shown)) + "."]
+    parts += ["### Rules", bullets([f"passed {_words.passed(shown)}", *_skipped(shown)])]
     unseen = _words.unseen(shown)
     if unseen:
-        parts += ["### Not seen", _bullets(unseen)]
-    parts += ["### Cost", _escape(_words.cost(shown)) + "."]
-    parts += ["### Norms", _bullets(shown.conventions)]
+        parts += ["### Not seen", bullets(unseen)]
+    parts += ["### Cost", escape(_words.cost(shown)) + "."]
+    parts += ["### Norms", bullets(shown.conventions)]
     text = "\n\n".join(parts) + "\n"
     return text if unicode else plain(text)
 
@@ -54,40 +55,22 @@ def _skipped(shown: View) -> list[str]:
     return [f"skipped {line}" for line in _words.skipped(shown)]
 
 
-def _escape(text: str) -> str:
-    """`text` with nothing in it that Markdown or HTML would take for its own."""
-    for character in "\\`*_[]|":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _code(text: str) -> str:
-    """A name or a call, shown letter by letter; a pipe would end a table's cell."""
-    return f"`{text.replace('`', chr(39)).replace('|', '/')}`" if text else ""
-
-
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {_escape(line)}" for line in lines)
-
-
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    marks = ["---" if column in TEXT else "---:" for column in head]
-    lines = [head, marks, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(head, rows, [column in TEXT for column in head])
 
 
 def _finding(root: Root) -> list[str]:
     finding = root.finding
-    where = ", ".join(_code(place) for place in finding.where[:6])
+    where = ", ".join(code(place) for place in finding.where[:6])
     more = f" and {len(finding.where) - 6} more" if len(finding.where) > 6 else ""
     severity = _words.SEVERITIES[finding.severity]
     lines = [f"- {_words.since(finding)}"]
     for label, text in _words.details(root):
         literal = label == "more" or (label == "try" and text.startswith("skipscope."))
-        lines.append(f"- {label}: {_code(text) if literal else _escape(text)}")
+        lines.append(f"- {label}: {code(text) if literal else escape(text)}")
     return [
         f"### {severity} {finding.code} {finding.name}: {where}{more}",
-        _escape(finding.message),
+        escape(finding.message),
         "\n".join(lines),
     ]
 
@@ -101,9 +84,9 @@ def _profile(shown: View, chosen: Profile, unicode: bool) -> str:
     for row in chosen.rows:
         depth = f"{row.stream}.{row.depth}" if many else str(row.depth)
         numbers = [_words.WRITTEN[name](getattr(row, name)) for name in names]
-        trend = _code(sparkline(row.trend, unicode=unicode))
+        trend = code(sparkline(row.trend, unicode=unicode))
         codes = " ".join(row.findings)
-        rows.append([depth, _code(row.name), *numbers, row.kind, trend, codes])
+        rows.append([depth, code(row.name), *numbers, row.kind, trend, codes])
     for label, quantiles in chosen.quantiles:
         numbers = [_words.WRITTEN[name](quantiles[name]) for name in names]
         rows.append(["", f"{label} of all", *numbers, "", "", ""])
@@ -111,5 +94,5 @@ def _profile(shown: View, chosen: Profile, unicode: bool) -> str:
 
 
 def _numbers(lines: Iterable[_words.Line]) -> str:
-    rows = [[_escape(words.strip()), _escape(beside), value] for words, value, beside in lines]
+    rows = [[escape(words.strip()), escape(beside), value] for words, value, beside in lines]
     return _table(["number", "expected", "value"], rows)

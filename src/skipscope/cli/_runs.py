@@ -1,0 +1,91 @@
+"""Where a run lies, and what the rules say of it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from json import loads
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skipscope.cli._command import CommandError
+from skipscope.history import History, history_paths
+
+if TYPE_CHECKING:
+    from skipscope.records import Diagnosis
+
+FOLDER = "skipscope"  #: where a monitor puts its files inside a logger's directory
+RUN = "a history file, the directory that holds it, or a Lightning version directory"
+
+
+def add_run(command: ArgumentParser) -> None:
+    """A run, and which rules judge it."""
+    command.add_argument("path", metavar="RUN", type=Path, help=RUN)
+    add_rules(command)
+
+
+def add_rules(command: ArgumentParser) -> None:
+    """Which rules judge."""
+    for name, does in (("select", "these rules look only"), ("ignore", "these rules do not look")):
+        command.add_argument(
+            f"--{name}",
+            metavar="RULES",
+            type=listed,
+            help=f"{does}: codes, names or the start of codes, by commas (as in the run)",
+        )
+
+
+def listed(text: str) -> list[str]:
+    """What stands between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def find_history(path: Path) -> Path:
+    """The history file that a path means.
+
+    Raises:
+        CommandError: there is none, with what to give instead.
+    """
+    wanted = "give a history-*.skip file, its directory, or a Lightning version directory"
+    if not path.exists():
+        raise CommandError(f"{path}: no such file or directory; {wanted}")
+    if not path.is_dir():
+        return path
+    for directory in (path, path / FOLDER):
+        found = history_paths(directory)
+        if found:
+            if len(found) > 1:
+                others = ", ".join(other.name for other in found[1:4])
+                note = f"reads {found[0].name}, the newest of {len(found)}; others: {others}"
+                print(f"skipscope: {directory}: {note}", file=sys.stderr)
+            return found[0]
+    raise CommandError(f"{path}: holds no history-*.skip, nor does {FOLDER}/ in it; {wanted}")
+
+
+def judged(path: Path, arguments: Namespace) -> tuple[History, Diagnosis]:
+    """A run, judged by its own rules unless the command line says otherwise.
+
+    Raises:
+        CommandError: a rule or threshold is unknown.
+    """
+    from skipscope.diagnose import diagnose
+
+    history = History.load(find_history(path))
+    settings = {name: loads(value) for name, value in history.run.rules.items()}
+    given = {"select": arguments.select, "ignore": arguments.ignore}
+    settings |= {name: value for name, value in given.items() if value is not None}
+    try:
+        diagnose(History(), **settings)
+    except ValueError as unknown:
+        raise CommandError(str(unknown)) from unknown
+    return history, _without_news(diagnose(history, **settings))
+
+
+def _without_news(diagnosis: Diagnosis) -> Diagnosis:
+    """A report that is made again tells no news."""
+    known = (
+        replace(finding, status="continuing") if finding.status == "new" else finding
+        for finding in diagnosis.findings
+    )
+    return replace(diagnosis, findings=tuple(known))

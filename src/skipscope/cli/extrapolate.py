@@ -1,0 +1,38 @@
+"""skipscope extrapolate: what a run says of the same net at another depth."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from skipscope.cli._command import Command, CommandError
+from skipscope.cli._pages import Page, add_page, delivered
+from skipscope.cli._runs import RUN, find_history, listed
+from skipscope.history import History
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="RUN", type=Path, help=RUN)
+    parser.add_argument(
+        "--depth",
+        metavar="DEPTHS",
+        type=listed,
+        default=["2x", "4x"],
+        help="times the depth (4x) or sites in a stream (96), by commas (2x,4x)",
+    )
+    add_page(parser)
+
+
+def _run(arguments: Namespace) -> tuple[str, int]:
+    from skipscope.extrapolation import extrapolate
+
+    history = History.load(find_history(arguments.path))
+    try:
+        made = extrapolate(history, *arguments.depth)
+    except ValueError as wrong:
+        raise CommandError(str(wrong)) from wrong
+    text = made.report(arguments.format, **Page.of(arguments).settings(arguments.format))
+    return delivered(text, arguments.output), 0
+
+
+COMMAND = Command("extrapolate", "growth and gradients at other depths", _add, _run)

@@ -1,0 +1,134 @@
+"""Two runs side by side: before and after a remedy, plain and residual, two configurations.
+
+Nothing here says which run is better, or why they differ: two runs differ by chance too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from skipscope.comparison.findings import pair_findings
+from skipscope.comparison.records import Numbers, Side
+from skipscope.comparison.sites import Steps, pair_streams
+from skipscope.comparison.training import common_step, differences, training
+from skipscope.comparison.words import parts
+from skipscope.diagnose import diagnose
+from skipscope.history import History
+from skipscope.records import Diagnosis
+from skipscope.reports import parts as pages
+from skipscope.reports._strict import dumps
+
+__all__ = ["Comparison", "compare"]
+
+SCHEMA = "skipscope-comparison/1"
+
+
+class Comparison:
+    """The numbers of two runs, and how they are shown: `str` gives the console's form."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def __str__(self) -> str:
+        """The console's form, 80 columns wide."""
+        return self.report()
+
+    def report(self, form: str = "console", **settings: Any) -> str:
+        """As text: "console" (width, color, unicode), "markdown" (unicode) or "json".
+
+        Raises:
+            ValueError: there is no such form.
+        """
+        if form == "json":
+            return dumps({"schema": SCHEMA, **asdict(self.numbers)})
+        if form not in ("console", "markdown"):
+            raise ValueError(f"report: there is no form {form!r}, only console, markdown, json")
+        if form == "markdown":
+            return pages.markdown(parts(self.numbers, None), **settings)
+        return pages.console(parts(self.numbers), **settings)
+
+
+def compare(
+    a: History,
+    b: History,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    diagnoses: tuple[Diagnosis, Diagnosis] | None = None,
+) -> Comparison:
+    """Two runs side by side.
+
+    Args:
+        a: what was recorded of the first, the one that the other is held against.
+        b: of the second.
+        names: what they are called.
+        diagnoses: what the rules say of them; None: ask all rules.
+
+    >>> compare(History(), History()).numbers.notes[0]
+    'A has no captures: no profile to compare'
+    """
+    said = diagnoses or (diagnose(a), diagnose(b))
+    first, last, notes = _moments(a, b)
+    streams, alone = pair_streams(a, b, first, last)
+    by_place = bool(streams) and not alone and all(one.match == "name" for one in streams)
+    if a.run.run_id and a.run.run_id == b.run.run_id:
+        notes = ("A and B are one run", *notes)
+    return Comparison(
+        Numbers(
+            a=_side(a, names[0]),
+            b=_side(b, names[1]),
+            differences=differences(a, b),
+            findings=pair_findings(*said, by_place),
+            training=training(a, b),
+            common_step=common_step(a, b),
+            first=first,
+            last=last,
+            streams=streams,
+            alone=alone,
+            notes=notes,
+        )
+    )
+
+
+def _side(history: History, name: str) -> Side:
+    steps = history.fact("step")
+    return Side(
+        name=name,
+        run_id=history.run.run_id,
+        model=history.run.model,
+        sites=len(history.sites.block_level),
+        nested=sum(site.nested for site in history.sites.sites),
+        captures=len(history.capture_steps),
+        steps=int(steps.max()) + 1 if len(steps) else 0,
+        uncaptured=history.run.uncaptured,
+    )
+
+
+def _moments(a: History, b: History) -> tuple[Steps | None, Steps | None, tuple[str, ...]]:
+    """Steps of the captures to compare: the first and the last step that both captured."""
+    notes = [
+        f"{name} has no {what}: no profile to compare"
+        for name, history in (("A", a), ("B", b))
+        for what, there in (
+            ("captures", len(history.capture_steps)),
+            ("residual additions", len(history.sites.block_level)),
+        )
+        if not there
+    ]
+    if notes:
+        return None, None, tuple(notes)
+    of_a, of_b = a.capture_steps, b.capture_steps
+    shared = np.intersect1d(of_a, of_b)
+    if not len(shared):
+        ends = (int(of_a[-1]), int(of_b[-1]))
+        told = f"no step was captured in both: the profile is of step {ends[0]} and step {ends[1]}"
+        return None, ends, (told,)
+    first, last = int(shared[0]), int(shared[-1])
+    if of_a[-1] != of_b[-1]:
+        notes.append(
+            f"A was captured until step {of_a[-1]}, B until step {of_b[-1]}: the profile is of "
+            f"step {last}, the last that both have; findings are of the whole runs"
+        )
+    return ((first, first) if first != last else None), (last, last), tuple(notes)

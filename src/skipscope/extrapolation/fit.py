@@ -1,0 +1,135 @@
+"""Which curve a profile along depth follows: variance linear in depth, or a factor a site.
+
+Both have two parameters and are fitted by least squares to the logarithm of the profile, so that
+their residuals compare. The logarithm is also what a reader asks about: by how many percent is the
+curve off?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Shape = Literal["linear", "geometric"]
+
+GOOD = 0.95  #: R^2 that a fit needs
+APART = 2.0  #: and the other's residual must be so many times its own
+EXACT = 1e-9  #: residuals below this are rounding
+FLAT = math.log(1.1)  #: a profile that varies by less has no shape
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One curve through `ln v_k`, k = 0 ... n."""
+
+    shape: Shape
+    #: linear: a of `1 + k/a`; geometric: the factor of v a site
+    parameter: float
+    residual: float  #: root mean square of ln v against the curve
+    r_squared: float | None  #: of ln v; None where the profile is constant
+
+    def logarithm(self, k: float) -> float:
+        """`ln(v_k / v_0)` of the curve."""
+        if self.shape == "linear":
+            return math.log1p(k / self.parameter)
+        return k * math.log(self.parameter)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Both curves, and which of them the profile follows."""
+
+    linear: Fit
+    geometric: Fit
+    flat: bool  #: it varies too little to have a shape: both describe it
+    chosen: Fit | None
+    reason: str  #: why none is chosen, "" where one is
+    #: the chosen curve, fitted to the first half alone: its `ln(v_n / v_0)`, and what was measured
+    check: tuple[float, float] | None
+
+
+def fit(values: Floats) -> Fits:
+    """Fit both curves to a profile of positive finite values, v_0 ... v_n.
+
+    >>> found = fit(np.array([2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]))
+    >>> found.chosen.shape, round(found.chosen.parameter, 9)
+    ('linear', 2.0)
+    """
+    logs = np.log(values)
+    linear, geometric = _linear(logs), _geometric(logs)
+    flat = float(np.ptp(logs)) < FLAT
+    chosen, reason = _choose(linear, geometric, flat)
+    return Fits(linear, geometric, flat, chosen, reason, _check(logs, chosen))
+
+
+def _choose(linear: Fit, geometric: Fit, flat: bool) -> tuple[Fit | None, str]:
+    if flat:
+        return geometric, ""
+    best, other = sorted((linear, geometric), key=lambda one: one.residual)
+    if best.r_squared is None or best.r_squared < GOOD:
+        return None, f"no law fits: the better R^2 is {best.r_squared or 0.0:.2f}, below {GOOD}"
+    if other.residual < APART * max(best.residual, EXACT):
+        return None, "no law fits clearly better than the other"
+    return best, ""
+
+
+def _check(logs: Floats, chosen: Fit | None) -> tuple[float, float] | None:
+    half = len(logs) // 2 + 1
+    if chosen is None or half < 4:
+        return None
+    again = {"linear": _linear, "geometric": _geometric}[chosen.shape](logs[:half])
+    return again.logarithm(len(logs) - 1), float(logs[-1] - logs[0])
+
+
+def _quality(logs: Floats, curve: Floats) -> tuple[float, float | None]:
+    """Residual and R^2 of a curve whose level is free."""
+    off = logs - curve
+    off = off - off.mean()
+    around = float(np.sum((logs - logs.mean()) ** 2))
+    squares = float(np.sum(off**2))
+    share = 1.0 - squares / around if around > EXACT**2 * len(logs) else None
+    return math.sqrt(squares / len(logs)), share
+
+
+def _geometric(logs: Floats) -> Fit:
+    k = np.arange(len(logs), dtype=float)
+    centred = k - k.mean()
+    slope = float(centred @ logs / (centred @ centred))
+    return Fit("geometric", math.exp(slope), *_quality(logs, slope * k))
+
+
+def _linear(logs: Floats) -> Fit:
+    """The best a, by a search over its logarithm: first on a grid, then between two neighbours."""
+    k = np.arange(len(logs), dtype=float)
+
+    def residual(ln_a: float) -> float:
+        return _quality(logs, np.log1p(k * math.exp(-ln_a)))[0]
+
+    grid = np.linspace(math.log(1e-4), math.log(1e8), 241)
+    at = int(np.argmin([residual(one) for one in grid]))
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, len(grid) - 1)]
+    a = math.exp(_lowest(residual, float(low), float(high)))
+    return Fit("linear", a, *_quality(logs, np.log1p(k / a)))
+
+
+def _lowest(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is lowest, by the golden section."""
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = of(left), of(right)
+    for _ in range(60):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = of(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = of(right)
+    return (low + high) / 2

@@ -1,0 +1,177 @@
+"""The page of an extrapolation: what was measured, which law, the numbers, what is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from skipscope.extrapolation.fit import Fit, Fits
+from skipscope.extrapolation.records import At, Curve, Moment, Number, Numbers, StageAt, StreamAt
+from skipscope.reports._text import counted, factor, number, signed
+from skipscope.reports.parts import Grid, Notes, Part, Title
+from skipscope.theory import Law
+
+#: What each law says, in a clause.
+LAWS: dict[Law, str] = {
+    "normalised": "variance linear in depth",
+    "constant": "every block multiplies the stream alike",
+    "depth-scaled": "branches shrink as 1/sqrt(L) of the deeper net too",
+}
+#: The law that each curve stands for.
+OF_SHAPE = {"linear": "linear variance", "geometric": "a factor a site"}
+ALIGNED = 0.1  #: cosine of shortcut and branch up to which they count as independent
+HEAD = ("sites", "depth", "law", "growth", "B", "depth\nmultiplier", "gradient\nfirst/last", "d^n")
+
+
+def parts(numbers: Numbers) -> Iterator[Part]:
+    """The page, part by part."""
+    asked = ", ".join(one.text for one in numbers.depths)
+    named = f"  {numbers.model}" if numbers.model else ""
+    yield Title(f"skipscope extrapolate{named}  {counted(numbers.sites, 'site')}  to {asked}", True)
+    if numbers.why:
+        yield Notes((("nothing", f"{numbers.why}: nothing to extrapolate from"),))
+        return
+    yield Notes((("note", "rows other than 'measured' are extrapolated, not measured"),))
+    for moment in numbers.moments:
+        yield from _moment(moment)
+    yield Title("What this cannot know")
+    yield Notes(tuple(("" if at else "limits", one) for at, one in enumerate(numbers.limits)))
+
+
+def _moment(moment: Moment) -> Iterator[Part]:
+    for stream in moment.streams:
+        several = f", stream {stream.index}" if len(moment.streams) > 1 else ""
+        yield Title(f"{moment.label[:1].upper()}{moment.label[1:]}{several}")
+        yield Notes((("measured", _about(stream)),))
+        for stage in stream.stages:
+            name = f"stage of {stage.sites}: " if len(stream.stages) > 1 else ""
+            yield Notes(tuple(_stage(stage, name)))
+            if stage.extrapolated[0].growth is not None or stage.gradient.law is not None:
+                yield Grid(HEAD, tuple(_rows(stage, stream)), names=(1, 2))
+            yield Notes(tuple(_otherwise(stage)))
+        yield Notes(tuple(_scalar(stream)))
+
+
+def _about(stream: StreamAt) -> str:
+    stages = f" in {len(stream.stages)} stages" if len(stream.stages) > 1 else ""
+    return f"{counted(stream.sites, 'site')}{stages}, norms: {stream.placement}"
+
+
+def _stage(stage: StageAt, name: str) -> Iterator[tuple[str, str]]:
+    yield "stream", f"{name}{_law(stage.forward)}"
+    if stage.forward.fits is not None:
+        yield "fit", f"over {counted(stage.counted, 'site')}: {_quality(stage.forward.fits)}"
+        yield from _check(stage.forward.fits)
+    if stage.forward.law is not None and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
+        text = (
+            f"shortcut and branch are not independent (median cosine {signed(stage.cosine)}), as "
+            "the law takes them to be: growth is that of the curve, B that of r"
+        )
+        yield "", text
+    if stage.gradient.fits is None:
+        yield "gradients", stage.gradient.reason
+    else:
+        law = f"law {stage.gradient.law}" if stage.gradient.law else stage.gradient.reason
+        yield "gradients", f"{law}: {_quality(stage.gradient.fits)}"
+
+
+def _law(curve: Curve) -> str:
+    if curve.law is None:
+        return curve.reason
+    text = f"law {curve.law}: {LAWS[curve.law]}"
+    if curve.fits is not None and curve.fits.flat:
+        text += "; it grows too little along depth to tell the laws apart"
+    elif curve.fits is not None and curve.fits.chosen is not None:
+        text += f", {_parameter(curve.fits.chosen)}"
+    return f"{text} ({curve.reason})" if curve.reason else text
+
+
+def _parameter(one: Fit) -> str:
+    if one.shape == "linear":
+        return f"1 + k/a with a = {number(one.parameter)} at the first sum that counts"
+    return f"RMS x{math.sqrt(one.parameter):.4g} a site here"
+
+
+def _quality(fits: Fits) -> str:
+    """Both fits side by side."""
+    return ", ".join(
+        f"{OF_SHAPE[one.shape]} R^2 {_share(one.r_squared)} (off by {_off(one.residual)})"
+        for one in (fits.linear, fits.geometric)
+    )
+
+
+def _check(fits: Fits) -> Iterator[tuple[str, str]]:
+    """What half of the profile would have said of the whole."""
+    if fits.check is not None and not fits.flat:
+        said, was = (factor(math.exp(min(one / 2, 700.0))) for one in fits.check)
+        yield "", f"fitted to its first half alone it says {said} at the last sum, measured {was}"
+
+
+def _share(value: Number) -> str:
+    """R^2; a curve that is worse than a constant has no share to speak of."""
+    return "-" if value is None else "below 0" if value < 0 else f"{value:.3f}"
+
+
+def _off(residual: float) -> str:
+    """A residual of ln v, as the error of an RMS."""
+    half = residual / 2
+    return f"{100 * half:.1f} %" if half < 0.3 else factor(math.exp(min(half, 700.0)))
+
+
+def _rows(stage: StageAt, stream: StreamAt) -> Iterable[tuple[str, ...]]:
+    powers = {asked: value for asked, _, value in stream.scalar.at} if stream.scalar else {}
+    whole = len(stream.stages) == 1
+    for one in (stage.measured, *stage.extrapolated):
+        measured = one is stage.measured
+        scalar = (stream.scalar.multiplier if stream.scalar else None) if measured else None
+        yield (
+            str(one.sites),
+            one.asked,
+            "" if measured else one.law or "none",
+            factor(one.growth),
+            number(one.budget),
+            factor(one.multiplier),
+            factor(one.gradient),
+            factor(scalar if measured else powers.get(one.asked)) if whole else "-",
+        )
+
+
+def _otherwise(stage: StageAt) -> Iterator[tuple[str, str]]:
+    """The other law of the same curve: which holds is decided by how the deeper net is made."""
+    for at, one in enumerate(stage.otherwise):
+        law = one.law or "constant"
+        start = f"the same curve under {law} ({LAWS[law]}): " if not at else ""
+        yield "or" if not at else "", f"{start}{_at(one)}"
+
+
+def _at(one: At) -> str:
+    return f"{one.asked} growth {factor(one.growth)}, B {number(one.budget)}, " + (
+        f"depth multiplier {factor(one.multiplier)}"
+        if one.multiplier is not None
+        else f"gradient first/last {factor(one.gradient)}"
+    )
+
+
+def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
+    seen = stream.scalar
+    if seen is None:
+        yield "d^n", "no gradient was measured from one end to the other"
+        return
+    base = f"{seen.factor:.4g}"
+    start = f"from the {seen.start} to the last sum"
+    yield "d^n", f"{base}^{seen.blocks} = {_precise(seen.multiplier)} measured, {start}"
+    if seen.at:
+        yield "", ", ".join(f"{base}^{n} = {_precise(value)}" for _, n, value in seen.at)
+    else:
+        yield "", "not extrapolated: the gradient follows no law along the whole stream"
+    if seen.at and all(stage.gradient.law != "constant" for stage in stream.stages):
+        text = (
+            "d^n takes every further block to multiply like the mean one, which is not the law of "
+            "this gradient: read the law's depth multiplier"
+        )
+        yield "", text
+
+
+def _precise(value: float) -> str:
+    """A power with the digits in which it is written: 0.8^20 = 0.01153."""
+    return f"{value:.4g}"

@@ -1,0 +1,412 @@
+"""Extrapolation against closed forms of depth, worked out by hand from r alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skipscope import theory
+from skipscope.extrapolation import extrapolate
+from skipscope.extrapolation.fit import fit
+from skipscope.extrapolation.records import StageAt, StreamAt
+from skipscope.history import History
+from skipscope.records import Run
+from tests.offline.builders import (
+    add_updates,
+    make_history,
+    make_map,
+    make_parameter,
+    make_site,
+)
+
+L = 24
+
+
+def stage_of(history: History, *depths: str | int) -> StageAt:
+    (moment,) = extrapolate(history, *depths).numbers.moments
+    return moment.streams[0].stages[0]
+
+
+def normalised(a: float, sites: int = L) -> np.ndarray[Any, Any]:
+    """r of branches of one size: x_0 has mean square a, every branch 1."""
+    return 1 / np.sqrt(np.arange(sites) + a)
+
+
+# -------------------------------------------------------------------------- exact laws
+
+
+@pytest.mark.parametrize("a", [0.5, 2.0, 24.0])
+def test_linear_variance(a: float) -> None:
+    """x_0 has mean square a and every branch adds 1: a + n after n of them."""
+    found = stage_of(make_history([normalised(a)]), "4x", 100)
+    assert found.forward.law == found.gradient.law == "normalised"
+    assert found.forward.fits is not None
+    assert found.forward.fits.linear.r_squared == pytest.approx(1.0)
+    for at, n in zip(found.extrapolated, (96, 100), strict=True):
+        assert at.sites == n
+        assert at.growth == pytest.approx(math.sqrt((a + n) / a), rel=1e-6)
+        # B is taken without the first site
+        assert at.budget == pytest.approx(math.log((a + n) / (a + 1)), rel=1e-6)
+        assert at.gradient == pytest.approx(math.sqrt((a + n) / (a + 1)), rel=1e-6)
+        assert at.multiplier == pytest.approx(math.sqrt((a + n) / a), rel=1e-6)
+        law = theory.expected_variance_growth(0, n, "normalised", a=a)
+        assert at.growth == pytest.approx(math.sqrt(law), rel=1e-6)
+        assert at.budget == pytest.approx(
+            theory.expected_budget(n - 1, "normalised", a=a + 1), rel=1e-6
+        )
+    assert found.otherwise == ()
+
+
+@pytest.mark.parametrize("r", [0.5, 1.0])
+def test_one_factor_a_block(r: float) -> None:
+    found = stage_of(make_history([np.full(L, r)]), "4x", "2x")
+    assert found.forward.law == found.gradient.law == "constant"
+    for at, n in zip(found.extrapolated, (96, 48), strict=True):
+        assert at.growth == pytest.approx((1 + r * r) ** (n / 2), rel=1e-9)
+        assert at.budget == pytest.approx((n - 1) * math.log(1 + r * r), rel=1e-9)
+        assert at.multiplier == pytest.approx((1 + r * r) ** (n / 2), rel=1e-9)
+        law = theory.expected_variance_growth(0, n, "constant", scale=r)
+        assert at.growth == pytest.approx(math.sqrt(law), rel=1e-9)
+
+
+def test_branches_scaled_with_depth_stay_bounded() -> None:
+    """r = 1/sqrt(24); at 96 sites 1/sqrt(96). The first site, outside the law, stays as it is."""
+    found = stage_of(make_history([np.full(L, 1 / math.sqrt(L))]), "4x", "1000x")
+    assert found.forward.law == found.gradient.law == "depth-scaled"
+    first = math.sqrt(1 + 1 / 24)
+    near, far = found.extrapolated
+    assert near.growth == pytest.approx(first * (1 + 1 / 96) ** (95 / 2), rel=1e-9)
+    assert near.budget == pytest.approx(95 * math.log(1 + 1 / 96), rel=1e-9)
+    assert near.multiplier == pytest.approx(first * (1 + 1 / 96) ** (95 / 2), rel=1e-9)
+    law = theory.expected_variance_growth(1, 96, "depth-scaled")
+    assert near.growth == pytest.approx(first * math.sqrt(law), rel=1e-9)
+    assert far.growth == pytest.approx(first * math.sqrt(math.e), rel=1e-4)
+    assert far.budget == pytest.approx(1.0, rel=1e-3)
+    # the same curve, were the branches of the deeper net not scaled by its own depth
+    assert found.otherwise[0].law == "constant"
+    assert found.otherwise[0].growth == pytest.approx((1 + 1 / 24) ** 48, rel=1e-9)
+    assert found.otherwise[0].budget == pytest.approx(95 * math.log(1 + 1 / 24), rel=1e-9)
+
+
+def test_zero_branches_stay_zero_at_any_depth() -> None:
+    found = stage_of(make_history([np.zeros(L)]), "4x")
+    (at,) = found.extrapolated
+    assert (at.growth, at.budget, at.multiplier) == (1.0, 0.0, 1.0)
+    assert found.otherwise == ()
+
+
+def test_aligned_branches_keep_their_own_budget() -> None:
+    """c = 1: y = (1 + r) s, so growth is 1.5 a site while B counts ln(1 + r^2)."""
+    found = stage_of(make_history([np.full(L, 0.5)], cosine=1.0), "2x")
+    (at,) = found.extrapolated
+    assert at.growth == pytest.approx(1.5**48, rel=1e-9)
+    assert at.budget == pytest.approx(47 * math.log(1.25), rel=1e-9)
+    text = str(extrapolate(make_history([np.full(L, 0.5)], cosine=1.0), "2x"))
+    assert "not independent (median cosine +1.00)" in " ".join(text.split())
+
+
+# -------------------------------------------------------------------------- fits
+
+
+def test_noise_leaves_the_law_and_moves_the_number_little() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.05, L)
+    found = stage_of(make_history([normalised(1.0) * np.exp(noise)]), "4x")
+    assert found.forward.law == "normalised"
+    assert found.forward.fits is not None
+    assert 0.98 < (found.forward.fits.linear.r_squared or 0) < 1
+    assert found.extrapolated[0].growth == pytest.approx(math.sqrt(97), rel=0.15)
+
+
+def test_the_check_extrapolates_within_the_run() -> None:
+    """v = 1, 2 ... 17: half of it says (16 + 1)/1, as the whole does."""
+    found = fit(np.arange(1.0, 18.0))
+    assert found.check == pytest.approx((math.log(17), math.log(17)), rel=1e-6)
+
+
+def test_no_law_and_no_number_for_a_mixed_profile() -> None:
+    """Twelve normalised blocks, then twelve that multiply."""
+    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
+    made = extrapolate(make_history([r]), "4x")
+    stage = made.numbers.moments[0].streams[0].stages[0]
+    assert stage.forward.law is None
+    assert stage.gradient.law is None
+    assert stage.forward.reason.startswith("no law fits")
+    (at,) = stage.extrapolated
+    assert (at.growth, at.budget, at.gradient, at.multiplier) == (None, None, None, None)
+    scalar = made.numbers.moments[0].streams[0].scalar
+    assert scalar is not None
+    assert scalar.at == ()
+    assert "4x " not in str(made).split("\n", 1)[1]
+
+
+def test_no_law_where_both_fit_alike() -> None:
+    """Between the two: 1/v falls by equal steps faster than a line, slower than a factor."""
+    k = np.arange(L)
+    linear, geometric = np.log1p(k / 10), np.log1p(L / 10) * k / L
+    found = fit(np.exp((linear + geometric) / 2))
+    assert found.chosen is None
+    assert found.reason == "no law fits clearly better than the other"
+
+
+def test_a_falling_stream_follows_no_law() -> None:
+    found = stage_of(make_history([np.full(L, 0.2)], cosine=-1.0), "4x")
+    assert found.forward.reason == "no law fits: the stream shrinks along depth"
+    assert found.extrapolated[0].growth is None
+
+
+def test_a_gradient_that_falls_by_a_factor_a_block() -> None:
+    """Each block passes 0.8 on: d = 0.8, as 0.8^20 = 0.01153."""
+    history = make_history([np.full(20, 0.2)], b=0.2, gradient_cosine=-1.0)
+    made = extrapolate(history, "1x", 50)
+    scalar = made.numbers.moments[0].streams[0].scalar
+    assert scalar is not None
+    assert scalar.factor == pytest.approx(0.8)
+    assert scalar.multiplier == pytest.approx(0.01153, rel=1e-3)
+    assert [n for _, n, _ in scalar.at] == [20, 50]
+    assert scalar.at[1][2] == pytest.approx(1.427e-5, rel=1e-3)
+    assert stage_of(history, 50).extrapolated[0].multiplier == pytest.approx(0.8**50)
+    assert "0.8^20 = 0.01153 measured" in str(made)
+
+
+# -------------------------------------------------------- which law one curve stands for
+
+
+def weights(history: History, last: float, other: float, inputs: int = 16) -> History:
+    """Two matrices a branch with these RMS at step 0; the last has so many inputs."""
+    parameters, norms = [], []
+    for site in range(L):
+        for name, shape, rms in (
+            ("fc1", (inputs, 16), other),
+            ("fc2", (16, inputs), last),
+        ):
+            parameters.append(
+                make_parameter(
+                    len(parameters), name=f"blocks.{site}.{name}", shape=shape, role=name,
+                    sites=(site,), block=f"blocks.{site}",
+                )
+            )  # fmt: skip
+            norms.append(rms * math.sqrt(shape[0] * shape[1]))
+    return add_updates(history, weight=np.array(norms), parameters=tuple(parameters))
+
+
+@pytest.mark.parametrize(
+    ("r", "last", "other", "inputs", "law"),
+    [
+        (0.9, 0.02 / math.sqrt(L), 0.02, 16, "depth-scaled"),  # against what B alone says
+        (0.1, 0.02, 0.02, 16, "constant"),
+        # RMS 1/sqrt(inputs): the last matrix has four times as many
+        (0.9, 0.125 / math.sqrt(L), 0.25, 64, "depth-scaled"),
+        (0.1, 0.125, 0.25, 64, "constant"),
+        (0.1, 0.077, 0.25, 16, "depth-scaled"),  # neither: by B, 23 ln 1.01
+        (0.9, 0.077, 0.25, 16, "constant"),
+    ],
+)
+def test_the_weights_tell_two_laws_of_one_curve_apart(
+    r: float, last: float, other: float, inputs: int, law: str
+) -> None:
+    history = weights(make_history([np.full(L, r)]), last, other, inputs)
+    assert stage_of(history, "4x").forward.law == law
+
+
+def test_the_gradient_keeps_its_own_reading_where_the_stream_has_no_law() -> None:
+    """The stream is mixed, the gradient gains 1.1^.5 a site, the last matrices are scaled."""
+    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
+    history = make_history([r], b=math.sqrt(0.1))
+    found = stage_of(weights(history, 0.02 / math.sqrt(L), 0.02), "4x")
+    assert found.forward.law is None
+    assert found.gradient.law == "depth-scaled"
+    (at,) = found.extrapolated
+    assert at.multiplier == pytest.approx(math.sqrt(1.1) * (1 + 0.1 / 4) ** (95 / 2))
+
+
+def test_a_coefficient_of_the_sum_tells_too() -> None:
+    sites = make_map(*(make_site(k, alpha=1 / math.sqrt(L)) for k in range(L)))
+    found = stage_of(make_history([np.full(L, 0.9)], sites=sites), "4x")
+    assert found.forward.law == "depth-scaled"
+    assert "1/sqrt(24)" in found.forward.reason
+
+
+# -------------------------------------------------------------------------- stages, streams
+
+
+def test_each_stage_has_its_own_law() -> None:
+    """Ten normalised sites, then ten that multiply, behind a projection: growth from each input."""
+    sites = make_map(
+        *(make_site(k) for k in range(10)),
+        *(
+            make_site(k, stage=1, kind="projection" if k == 10 else "identity")
+            for k in range(10, 20)
+        ),
+    )
+    r = np.concatenate([normalised(1.0, 10), np.full(10, 0.8)])
+    made = extrapolate(make_history([r], sites=sites), "2x", 60)
+    stream = made.numbers.moments[0].streams[0]
+    one, two = stream.stages
+    assert (one.forward.law, two.forward.law) == ("normalised", "constant")
+    assert [at.sites for at in one.extrapolated] == [20, 30]  # 60 of 20 in all: three times
+    assert one.extrapolated[0].growth == pytest.approx(math.sqrt(21))
+    assert two.extrapolated[1].growth == pytest.approx(1.64**15)
+    assert one.extrapolated[0].multiplier is None  # of the stream, not of a stage
+
+
+def test_streams_are_told_apart() -> None:
+    sites = make_map(
+        *(make_site(k, stream=k // 12, depth=k % 12) for k in range(24)),
+    )
+    r = np.concatenate([normalised(1.0, 12), np.full(12, 0.7)])
+    made = extrapolate(make_history([r], sites=sites), "2x")
+    laws = [s.stages[0].forward.law for s in made.numbers.moments[0].streams]
+    assert laws == ["normalised", "constant"]
+    assert "Initialisation, step 0, stream 1" in str(made)
+
+
+def test_behind_an_embedding_two_sites_stay_out() -> None:
+    sites = make_map(*(make_site(k) for k in range(L)), embedding_fed=True)
+    r = np.concatenate([[5.0, 3.0], np.full(L - 2, 0.5)])
+    found = stage_of(make_history([r], sites=sites), "2x")
+    assert found.counted == L - 2
+    head = math.sqrt((1 + 25) * (1 + 9))
+    assert found.extrapolated[0].growth == pytest.approx(head * 1.25 ** (46 / 2))
+    assert found.extrapolated[0].budget == pytest.approx(46 * math.log(1.25))
+
+
+def test_post_norm_has_no_law_of_growth_and_keeps_that_of_the_gradient() -> None:
+    sites = make_map(*(make_site(k, norm_placement="post-norm", link=("norm",)) for k in range(L)))
+    found = stage_of(make_history([np.full(L, 0.5)], sites=sites, shortcut_rms=1.0), "2x")
+    assert found.forward.law is None
+    assert "rescaled" in found.forward.reason
+    assert found.extrapolated[0].growth is None
+    assert found.extrapolated[0].multiplier == pytest.approx(1.25**24)
+
+
+def test_without_a_gradient_at_the_input_the_sums_tell() -> None:
+    """The first x is a raw input: G over 23 sites, so d = G^(1/23)."""
+    have = np.full((1, L), 31)
+    have[0, 0] = 1 | 2 | 4
+    made = extrapolate(make_history([np.full(L, 0.5)], have=have), "2x")
+    scalar = made.numbers.moments[0].streams[0].scalar
+    assert scalar is not None
+    assert (scalar.start, scalar.blocks) == ("first sum", 23)
+    assert scalar.factor == pytest.approx(math.sqrt(1.25))
+    assert scalar.at[0][1:] == (47, pytest.approx(1.25**23.5))
+    assert made.numbers.moments[0].streams[0].stages[0].extrapolated[0].multiplier is None
+
+
+# -------------------------------------------------------------------------- moments
+
+
+def test_the_first_and_the_last_capture() -> None:
+    r = np.stack([normalised(1.0), normalised(3.0)])
+    first, last = extrapolate(make_history(r, steps=[0, 50]), "4x").numbers.moments
+    assert (first.label, last.label) == ("initialisation, step 0", "last capture, step 50")
+    growths = [m.streams[0].stages[0].extrapolated[0].growth for m in (first, last)]
+    assert growths == pytest.approx([math.sqrt(97), math.sqrt(33)])
+
+
+@pytest.mark.parametrize(
+    ("run", "step", "label"),
+    [
+        (Run(fresh=False), 0, "first capture, step 0 of a run that was resumed or pretrained"),
+        (Run(), 7, "first capture, step 7, not the initialisation"),
+    ],
+)
+def test_what_is_no_initialisation_is_not_called_one(run: Run, step: int, label: str) -> None:
+    made = extrapolate(make_history([normalised(1.0)], steps=[step], run=run))
+    assert made.numbers.moments[0].label == label
+
+
+# -------------------------------------------------------------------------- what cannot be
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0])
+def test_a_sum_that_is_no_number_is_named(wrong: float) -> None:
+    history = make_history([normalised(1.0)])
+    sums, have = history.sums.copy(), history.have.copy()
+    names = ["yy", "gy"]
+    from skipscope.records import SUMS
+
+    for at, field in enumerate(SUMS):
+        if field.name in names:
+            sums[0, 5, at] = wrong
+    broken = History(Run(run_id="broken"))
+    broken.set_sites(history.sites)
+    broken.append_capture(0, sums[0], have[0], history.why[0])
+    found = stage_of(broken, "4x")
+    assert found.forward.law is None
+    assert found.forward.reason.startswith("the stream is ")
+    assert found.forward.reason.endswith("at blocks.5")
+    assert found.gradient.reason.endswith("at blocks.5")
+    assert found.extrapolated[0].growth is None
+    json.loads(extrapolate(broken).report("json"))
+
+
+@pytest.mark.parametrize("sites", [1, 4, 7])
+def test_few_sites_have_no_law(sites: int) -> None:
+    made = extrapolate(make_history([normalised(1.0, sites)]), "4x")
+    found = made.numbers.moments[0].streams[0].stages[0]
+    assert found.forward.reason == f"needs 8 sites in one stage, has {sites}"
+    assert found.extrapolated[0].growth is None
+    assert "needs 8 sites" in str(made)
+
+
+def test_nothing_captured_and_nothing_found() -> None:
+    assert extrapolate(History()).numbers.why == "nothing was captured"
+    bare = History()
+    bare.append_capture(0, np.zeros((0, 30)), np.zeros(0), np.zeros(0))
+    made = extrapolate(bare)
+    assert made.numbers.why == "no residual addition was found"
+    assert "nothing to extrapolate from" in str(made)
+
+
+@pytest.mark.parametrize("depth", ["x", "0x", "1", "-4", "4 x", "1.5", "2000000", "", "1e3"])
+def test_a_depth_that_is_none(depth: str) -> None:
+    with pytest.raises(ValueError, match="give 4x"):
+        extrapolate(make_history([normalised(1.0)]), depth)
+
+
+def test_too_deep() -> None:
+    with pytest.raises(ValueError, match="more than 1000000 sites"):
+        extrapolate(make_history([normalised(1.0)]), "100000x")
+
+
+def test_beyond_the_largest_float() -> None:
+    made = extrapolate(make_history([np.full(L, 1.0)]), "1000x")
+    (at,) = made.numbers.moments[0].streams[0].stages[0].extrapolated
+    assert at.growth == math.inf
+    assert at.budget == pytest.approx(23999 * math.log(2))
+    assert '"Infinity"' in made.report("json")
+
+
+def test_a_shallower_net() -> None:
+    (at,) = stage_of(make_history([normalised(1.0)]), "0.5x").extrapolated
+    assert (at.sites, at.growth) == (12, pytest.approx(math.sqrt(13)))
+
+
+# -------------------------------------------------------------------------- pages
+
+
+def test_formats() -> None:
+    made = extrapolate(make_history([normalised(1.0)]), "4x")
+    text = str(made)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "rows other than 'measured' are extrapolated, not measured" in text
+    assert made.report("console", width=120, unicode=False).isascii()
+    assert "| 96 | 4x | normalised | x9.85 |" in made.report("markdown")
+    read = json.loads(made.report("json"))
+    assert read["schema"] == "skipscope-extrapolation/1"
+    assert read["moments"][0]["streams"][0]["stages"][0]["forward"]["law"] == "normalised"
+    with pytest.raises(ValueError, match="no form 'html'"):
+        made.report("html")
+
+
+def test_the_scalar_model_is_not_sold_as_the_law() -> None:
+    """Under the linear law d^n overstates: 25^(96/48) = 625 against sqrt(97)."""
+    made = extrapolate(make_history([normalised(1.0)]), "4x")
+    stream: StreamAt = made.numbers.moments[0].streams[0]
+    assert stream.scalar is not None
+    assert stream.scalar.at[0][2] == pytest.approx(625)
+    assert "not the law of this gradient" in " ".join(str(made).split())
