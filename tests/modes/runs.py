@@ -26,8 +26,8 @@ from tests.lightning import parts
 from tests.modes.mode import Mode
 
 
-class _Callback(lp.Callback, pl.Callback):
-    """Of both packages; passed over by what is looked for in a saved state."""
+class Attending(lp.Callback, pl.Callback):
+    """A callback of the tests, of both packages."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Result:
         return self.callback.history
 
 
-class Notes(_Callback):
+class Notes(Attending):
     """Notes the loss of each batch, and counts live tensors from the batch `first` on."""
 
     def __init__(self, first: int) -> None:
@@ -88,7 +88,7 @@ class Notes(_Callback):
     on_exception = on_train_end
 
 
-class EagerAt(_Callback):
+class EagerAt(Attending):
     """Runs some steps without the compiled code, as a user could."""
 
     def __init__(self, steps: Sequence[int]) -> None:
@@ -114,7 +114,7 @@ class Apart:
     parameters: dict[str, Numbers] = field(default_factory=dict)
 
 
-class ByHand(_Callback):
+class ByHand(Attending):
     """Walks the steps that are looked at; gradients by `autograd.grad` before the backward."""
 
     def __init__(self, steps: Sequence[int]) -> None:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 from skipscope import Monitor
+from tests.lightning import parts
 
 STEPS, BATCH, WIDTH = 5, 8, 6
 
@@ -66,6 +68,26 @@ def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
 def shard(batch: tuple[Tensor, Tensor], rank: int, ranks: int = 2) -> tuple[Tensor, Tensor]:
     inputs, targets = batch
     return inputs.chunk(ranks)[rank], targets.chunk(ranks)[rank]
+
+
+class Shards(Dataset[Any]):
+    """Union batches of a net of `tests.modes`; in one of two processes its half of each."""
+
+    def __init__(self, kind: str, batches: int, size: int) -> None:
+        parted = (part.split(size) for part in parts.samples(kind, batches * size))
+        self.batches = list(zip(*parted, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
+        batch = self.batches[at]
+        return shard(batch, distributed.get_rank()) if distributed.is_initialized() else batch
+
+
+def loader(kind: str, batches: int = 6, every: int = 1) -> DataLoader[Any]:
+    """`every` of its batches are a step's."""
+    return DataLoader(Shards(kind, batches, BATCH // every), batch_size=None)
 
 
 @contextmanager
