@@ -7,12 +7,11 @@ import fnmatch
 import io
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import torch
 
-from skipscope.history import History
 from skipscope.records import REASONS
 from tests.capture.reference import BACKWARD, BAR, FORWARD, Numbers
 from tests.capture.steps import PARAMETER, error
@@ -89,13 +88,6 @@ def close_to_the_compiled_run(mode: Mode, body: str, ours: Result) -> None:
 
 
 # ------------------------------------------------------------------ (b) the right numbers
-class Recorded(Protocol):
-    """Whatever has a history."""
-
-    @property
-    def history(self) -> History: ...
-
-
 def numbers(mode: Mode, body: str, preset: str) -> None:
     """Every measure of a captured step, or the reason why it is not available."""
     ours = watched(mode, body, preset)
@@ -106,7 +98,7 @@ def numbers(mode: Mode, body: str, preset: str) -> None:
     facts_of_steps(mode, body, preset)
 
 
-def differences(mode: Mode, body: str, ours: Recorded, steps: Mapping[int, Apart]) -> list[str]:
+def differences(mode: Mode, body: str, ours: Any, steps: Mapping[int, Apart]) -> list[str]:
     """What is off of the steps that are looked at."""
     assert set(steps) == set(mode.looked)
     off: list[str] = []
@@ -132,14 +124,14 @@ def facts_of_steps(mode: Mode, body: str, preset: str) -> None:
         assert ours.history.fact("loss_scale")[row] == scale
 
 
-def reasons(mode: Mode, ours: Recorded) -> set[str]:
+def reasons(mode: Mode, ours: Any) -> set[str]:
     """What the record says of numbers that are not there, in the steps that are looked at."""
     steps = ours.history.capture_steps.tolist()
     why = ours.history.why[[steps.index(step) for step in mode.looked]]
     return {REASONS[code] for code in why.flat} - {""}
 
 
-def site_errors(mode: Mode, ours: Recorded, step: int, apart: Apart) -> list[str]:
+def site_errors(mode: Mode, ours: Any, step: int, apart: Apart) -> list[str]:
     pairs = zip(apart.taps.taps, apart.sites, strict=True)
     walked = [(t.module, n) for t, n in pairs if not is_hidden(mode, t.module or "")]
     assert [site.module for site in ours.history.sites.sites] == [module for module, _ in walked]
@@ -165,7 +157,7 @@ def is_hidden(mode: Mode, module: str) -> bool:
     return any(fnmatch.fnmatchcase(module, pattern) for pattern in mode.hidden)
 
 
-def parameter_errors(mode: Mode, body: str, ours: Recorded, step: int, apart: Apart) -> list[str]:
+def parameter_errors(mode: Mode, body: str, ours: Any, step: int, apart: Apart) -> list[str]:
     history = ours.history
     if step in skipped(mode, body):
         assert step not in history.update_steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +17,7 @@ import lightning.pytorch as lp
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch._dynamo.utils import counters
 
 from skipscope import ResidualMonitor
@@ -79,6 +80,8 @@ class Notes(Attending):
         if at == self.first:
             gc.collect()
             gc.disable()  # from here on reference counts alone must free what a step made
+        if at >= self.first and distributed.is_initialized():
+            time.sleep(0.02)  # threads of a connection let go of its tensors a little later
         if at >= self.first:
             self.alive.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
 

@@ -81,7 +81,9 @@ def _become(rank: int, root: Path) -> None:
 
 
 def _make_calls(rank: int, root: Path, calls: Any, hangs_after: float) -> None:
+    environment = dict(os.environ)
     for name, function, settings in calls:
+        os.environ.update(environment)  # a Trainer takes some of it away at its end
         faulthandler.dump_traceback_later(hangs_after)  # where it hangs
         os.environ["CALL"] = name
         os.environ["MASTER_PORT"] = _free_port(root / f"{name}.port", rank)

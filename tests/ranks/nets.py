@@ -34,15 +34,14 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Three blocks, of which the last can be left out, a projection, and perhaps an idle layer."""
+    """Three blocks, of which the last can be left out, and a projection."""
 
-    def __init__(self, *, unused: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Linear(4, WIDTH)
         self.blocks = nn.ModuleList([Block() for _ in range(3)])
         self.project, self.widen = nn.Linear(WIDTH, WIDTH + 2), nn.Linear(WIDTH, WIDTH + 2)
         self.head = nn.Linear(WIDTH + 2, 3)
-        self.idle = nn.Linear(2, 2) if unused else None
 
     def forward(self, x: Tensor, blocks: int = 3) -> Tensor:
         x = self.stem(x)
@@ -51,9 +50,9 @@ class Net(nn.Module):
         return self.head(self.project(x) + torch.tanh(self.widen(F.gelu(x))))
 
 
-def make(**settings: Any) -> Net:
+def make() -> Net:
     torch.manual_seed(3)
-    return Net(**settings)
+    return Net()
 
 
 def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:

@@ -25,7 +25,7 @@ from tests.modes.nets import without_dropout
 from tests.modes.runs import Attending, Result, forget, monitor, plain, run, watched
 from tests.ranks import nets
 from tests.ranks.loops import Loop
-from tests.ranks.table import MODES
+from tests.ranks.table import TOGETHER
 
 Check = Callable[[Mode, str, str, Path], None]
 
@@ -34,7 +34,7 @@ def check(rank: int, root: Path, *, mode: str, wanted: list[tuple[str, str, str]
     """What each check of a row says: nothing where it passes."""
     gc.collect()
     gc.freeze()  # what was imported is not looked at when live tensors are counted
-    (row,) = (known for known in MODES if known.name == mode)
+    (row,) = (known for known in TOGETHER if known.name == mode)
     with nets.world():
         told = {
             f"{body}-{preset}-{name}": said(CHECKS[name], row, body, preset, root)
@@ -57,7 +57,7 @@ def many_steps(rank: int, root: Path, *, mode: str, body: str, steps: int) -> di
     """Live tensors over many captured steps."""
     gc.collect()
     gc.freeze()
-    (row,) = (known for known in MODES if known.name == mode)
+    (row,) = (known for known in TOGETHER if known.name == mode)
     every = len(row.data(body)) // row.steps
     long = replace(row, steps=steps, data=lambda kind: nets.loader(kind, steps * every, every))
     with nets.world():
@@ -84,8 +84,6 @@ def numbers(mode: Mode, body: str, preset: str, place: Path) -> None:
 def endings(mode: Mode, body: str, preset: str, place: Path) -> None:
     ours, theirs = watched(mode, body, preset), plain(mode, body)
     assert ours.after == theirs.after
-    for result in (ours, theirs):  # both, so that they stay equal
-        assert not calls_of_ours(result.trainer)
     for mistake, arrives in checks.MISTAKES.items():
         broken_off(mode, body, preset, mistake, arrives)
     ours, theirs = (
@@ -94,6 +92,7 @@ def endings(mode: Mode, body: str, preset: str, place: Path) -> None:
     assert ours.after == theirs.after
     checks.same(ours, theirs)
     assert len(ours.losses) < len(mode.data(body))
+    assert not calls_of_ours(ours.trainer)
 
 
 def watching(mode: Mode, preset: str) -> list[list[Any]]:

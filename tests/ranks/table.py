@@ -47,13 +47,14 @@ def fit_shards(trainer: Any, module: Any, data: Any, root: Path) -> None:
         mesh = module.device_mesh["data_parallel"]
         for block in module.body.blocks:
             fully_shard(block, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+        fully_shard(module.body, mesh=mesh)
 
     module.configure_model = shard
     trainer.fit(module, data)
 
 
-MODES = [
+#: Those of which one start of two processes runs all.
+TOGETHER = [
     _row("DDP, plain loop", fit=loop(in_ddp())),
     _row("DDP, accumulation with no_sync", fit=loop(in_ddp(), 2), data=twice),
     _row(
@@ -76,3 +77,10 @@ MODES = [
         fit=fit_shards,
     ),
 ]
+SPAWN = _row(
+    "Trainer(strategy='ddp_spawn')",
+    trainer=two(lambda: "ddp_spawn"),
+    slow=True,
+    note="the record is in its file: the processes that made it are gone after the fit",
+)
+MODES = [*TOGETHER, SPAWN]
