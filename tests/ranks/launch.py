@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 #: Processes hang when no call ends for so many seconds; a busy machine is slow without that.
-HANGS_AFTER = 120
+HANGS_AFTER = 300
 Results = list[dict[str, Any]]  #: one a rank
 
 
