@@ -39,9 +39,14 @@ compiled more often.
 Rows run under a Lightning Trainer. `Monitor` in a plain loop gives the same history, number by
 number, for the same model and seed. No row needs a logger, so none has one but where it says so.
 
-Rows of *Several processes* train a small residual MLP in two processes over gloo. *Everything*
-means there: weights are bit for bit those without the monitor, and all sums, ratios, cosines and
-maxima are within 2e-5 of one process that sees the batches of both.
+Rows of *Several processes* train the same two nets in two processes over gloo. *Everything* means
+there, on each rank: losses, weights and random generators are bit for bit those without the
+monitor, and what the first rank records is within 1e-4 of one process, without wrapper, that sees
+the batches of both and computes by hand (nets without dropout, whose draws would differ; batch
+norms that normalise each rank's half by itself, as ranks do). Local to the ranks are the median of
+r, which is the first rank's, and the alignment of samples, which is over pairs within a rank. A net
+or its wrapper can be copied, pickled and saved as far as it can without the monitor. Nothing of
+this is exported, with or without it.
 
 The checks of a row:
 """

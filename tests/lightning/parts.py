@@ -225,7 +225,9 @@ def trainer(root: Any, *callbacks: Any, package: str = "pytorch_lightning", **se
 
 
 def weights(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+    """Parameters and buffers; of those in shards what lies here."""
+    found: list[Any] = [*module.parameters(), *module.buffers()]
+    return [w.to_local() if hasattr(w, "to_local") else w for w in found]
 
 
 def equal(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:

@@ -34,6 +34,11 @@ def test_another_rank_writes_nothing() -> None:
     assert callback.monitor.options.report == ()
 
 
+def test_where_a_record_is_that_this_process_did_not_make() -> None:
+    with pytest.raises(RuntimeError, match=r"in this process.*ddp_spawn.*History\.load"):
+        _ = ResidualMonitor().history
+
+
 def _fit(root: Path, *callbacks: Any) -> list[torch.Tensor]:
     torch.manual_seed(7)
     net = parts.Net("gpt", "adamw")

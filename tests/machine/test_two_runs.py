@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 import os
 import resource
 import signal
@@ -102,12 +103,16 @@ def check_both(directory: Path, outcomes: list[Outcome], whole: History, second:
 
 
 def test_at_the_same_time(tmp_path: Path, whole: History) -> None:
+    """Both come to the file at once, and neither leaves it before the other has come."""
     interrupted(tmp_path)
-    running = [start(resumed, tmp_path, number) for number in range(2)]
-    outcomes = [finish(*one) for one in running]
-    if not any(outcome.said for outcome in outcomes):
-        pytest.skip("they ran one after the other: the machine is too busy")
-    check_both(tmp_path, outcomes, whole, 5)
+    barrier = multiprocessing.get_context("fork").Barrier(2)
+
+    def meet(_: Monitor) -> None:
+        barrier.wait(60)
+
+    faults = {5: meet, STOP: meet}
+    running = [start(resumed, tmp_path, number, faults=faults) for number in range(2)]
+    check_both(tmp_path, [finish(*one) for one in running], whole, 5)
 
 
 def _as_usual(_: Path) -> None:

@@ -6,7 +6,7 @@ import copy
 import fnmatch
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ from tests.lightning import parts
 from tests.modes.mode import Mode
 from tests.modes.runs import (
     Apart,
+    Attending,
     Result,
-    _Callback,
     by_hand,
     captured,
     monitor,
@@ -35,20 +35,23 @@ from tests.modes.runs import (
 def bits(mode: Mode, body: str, preset: str) -> None:
     """Losses, weights and generators are those of the run without the monitor."""
     ours = watched(mode, body, preset)
-    theirs = unwatched(mode, body, preset)
     assert len(ours.losses) >= mode.steps - mode.start
-    assert ours.losses == theirs.losses
-    assert parts.equal(ours.weights, theirs.weights)
-    for mine, other in zip(ours.generators, theirs.generators, strict=True):
-        assert torch.equal(mine, other) if isinstance(mine, torch.Tensor) else mine == other
+    same(ours, unwatched(mode, body, preset))
+    told(mode, body, preset, ours)
+    if mode.compiled:
+        close_to_the_compiled_run(mode, body, ours)
+
+
+def told(mode: Mode, body: str, preset: str, ours: Result) -> None:
+    """The record has the steps that it must have, captured and skipped."""
     if mode.off:
         assert ours.callback is not None
         assert ours.callback.monitor is None
         return
     steps = list(range(mode.start, mode.steps))
     assert ours.history.fact("step").tolist() == steps
-    told = ours.history.fact("skipped").tolist()
-    assert [s for s, it in zip(steps, told, strict=True) if it] == skipped(mode, body)
+    passed = ours.history.fact("skipped").tolist()
+    assert [s for s, it in zip(steps, passed, strict=True) if it] == skipped(mode, body)
     if mode.uncaptured:
         assert not captured(ours)
         assert mode.uncaptured in ours.history.run.uncaptured
@@ -57,8 +60,13 @@ def bits(mode: Mode, body: str, preset: str) -> None:
     else:
         assert {mode.start, *mode.looked} <= set(captured(ours)) < set(steps) | {mode.steps}
     assert ours.history.run.compiled == mode.compiled
-    if mode.compiled:
-        close_to_the_compiled_run(mode, body, ours)
+
+
+def same(ours: Result, theirs: Result) -> None:
+    assert ours.losses == theirs.losses
+    assert parts.equal(ours.weights, theirs.weights)
+    for mine, other in zip(ours.generators, theirs.generators, strict=True):
+        assert torch.equal(mine, other) if isinstance(mine, torch.Tensor) else mine == other
 
 
 def unwatched(mode: Mode, body: str, preset: str) -> Result:
@@ -85,16 +93,22 @@ def numbers(mode: Mode, body: str, preset: str) -> None:
     ours = watched(mode, body, preset)
     result, walking = by_hand(mode, body, captured(ours) if mode.compiled else ())
     assert result.losses == unwatched(mode, body, preset).losses
-    assert set(walking.apart) == set(mode.looked)
+    off = differences(mode, body, ours, walking.apart)
+    assert not off, "\n".join(off)
+    facts_of_steps(mode, body, preset)
+
+
+def differences(mode: Mode, body: str, ours: Any, steps: Mapping[int, Apart]) -> list[str]:
+    """What is off of the steps that are looked at."""
+    assert set(steps) == set(mode.looked)
     off: list[str] = []
-    for step, apart in walking.apart.items():
+    for step, apart in steps.items():
         assert apart.sites, "nothing was computed apart"
         off += site_errors(mode, ours, step, apart)
         off += parameter_errors(mode, body, ours, step, apart)
     assert reasons(mode, ours) == set(mode.missing.values())
-    facts_of_steps(mode, body, preset)
-    assert not off, "\n".join([f"{len(off)} wrong", *off[:8]])
     assert {u.what for u in ours.history.sites.unseen} == set(mode.unseen)
+    return [f"{len(off)} wrong", *off[:8]] if off else []
 
 
 def facts_of_steps(mode: Mode, body: str, preset: str) -> None:
@@ -110,14 +124,14 @@ def facts_of_steps(mode: Mode, body: str, preset: str) -> None:
         assert ours.history.fact("loss_scale")[row] == scale
 
 
-def reasons(mode: Mode, ours: Result) -> set[str]:
+def reasons(mode: Mode, ours: Any) -> set[str]:
     """What the record says of numbers that are not there, in the steps that are looked at."""
     steps = ours.history.capture_steps.tolist()
     why = ours.history.why[[steps.index(step) for step in mode.looked]]
     return {REASONS[code] for code in why.flat} - {""}
 
 
-def site_errors(mode: Mode, ours: Result, step: int, apart: Apart) -> list[str]:
+def site_errors(mode: Mode, ours: Any, step: int, apart: Apart) -> list[str]:
     pairs = zip(apart.taps.taps, apart.sites, strict=True)
     walked = [(t.module, n) for t, n in pairs if not is_hidden(mode, t.module or "")]
     assert [site.module for site in ours.history.sites.sites] == [module for module, _ in walked]
@@ -143,7 +157,7 @@ def is_hidden(mode: Mode, module: str) -> bool:
     return any(fnmatch.fnmatchcase(module, pattern) for pattern in mode.hidden)
 
 
-def parameter_errors(mode: Mode, body: str, ours: Result, step: int, apart: Apart) -> list[str]:
+def parameter_errors(mode: Mode, body: str, ours: Any, step: int, apart: Apart) -> list[str]:
     history = ours.history
     if step in skipped(mode, body):
         assert step not in history.update_steps
@@ -171,7 +185,7 @@ def difference(
 
 
 # ------------------------------------------------------------------ (c) as found
-class Failing(_Callback):
+class Failing(Attending):
     """Raises between forward and backward of a step."""
 
     def __init__(self, error: BaseException, at: int) -> None:
@@ -182,6 +196,13 @@ class Failing(_Callback):
             raise self.error
 
 
+#: What goes wrong in a run, and what may arrive of it; Lightning ends an interrupted process.
+MISTAKES: Mapping[type[BaseException], tuple[type[BaseException], ...]] = {
+    LookupError: (LookupError,),
+    KeyboardInterrupt: (KeyboardInterrupt, SystemExit),
+}
+
+
 def endings(mode: Mode, body: str, preset: str) -> None:
     """However a run ends, nothing stays attached."""
     ours = watched(mode, body, preset)
@@ -189,20 +210,17 @@ def endings(mode: Mode, body: str, preset: str) -> None:
     assert plain(mode, body).after == ours.after
     if not mode.steps:
         return
-    for mistake, arrives in (
-        (LookupError("planned"), LookupError),
-        (KeyboardInterrupt(), SystemExit),
-    ):
+    for mistake, arrives in MISTAKES.items():
         left: list[Any] = []
 
         def prepare(trainer: Any, module: Any, left: list[Any] = left) -> None:
             left.extend((trainer, module, parts.attached(module)))
 
-        failing = Failing(mistake, 2)
-        with pytest.raises((arrives, KeyboardInterrupt)):
+        failing = Failing(mistake("planned"), 2)
+        with pytest.raises(arrives):
             run(mode, body, monitor(mode, preset, select=["RES901"]), failing, ending=prepare)
         trainer, module, before = left
-        assert parts.attached(module, trainer.optimizers) == before, repr(mistake)
+        assert parts.attached(module, trainer.optimizers) == before, mistake
     short = run(mode, body, monitor(mode, preset, select=["RES901"]), ending=skip_the_rest)
     assert short.after == short.before
     assert len(short.losses) < len(ours.losses)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.capture.reference import BACKWARD, Walk
 from tests.lightning import parts
 from tests.modes.mode import ALL, Mode
-from tests.modes.nets import WALKS, Net, walk_cnn_block, walk_gpt_block
+from tests.modes.nets import WALKS, Net, walk_cnn_block, walk_gpt_block, without_dropout
 
 GROUP = "Checkpointing and hidden code"
 _row = partial(Mode, group=GROUP)
@@ -59,10 +59,7 @@ def checkpointed(*, reentrant: bool, backend: str = "") -> Callable[[str], Net]:
         wrapped = [Checkpointed(block, reentrant=reentrant) for block in net.body.blocks]
         net.body.blocks = type(net.body.blocks)(*([wrapped] if kind == "gpt" else wrapped))
         if backend:  # without dropout: its draws differ where a checkpoint is compiled
-            for module in net.modules():
-                if isinstance(module, nn.Dropout):
-                    module.p = 0.0
-            net.body = torch.compile(net.body, backend=backend)
+            net.body = torch.compile(without_dropout(net.body), backend=backend)
         return net
 
     return made

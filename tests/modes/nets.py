@@ -56,6 +56,10 @@ SITES = {
 Optimizing = Callable[[Any], Any]
 
 
+def loss_of(scores: Tensor, batch: Sequence[Tensor]) -> Tensor:
+    return F.cross_entropy(scores.flatten(0, -2), batch[1].flatten())
+
+
 def sgd(module: nn.Module) -> Any:
     return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
@@ -86,8 +90,7 @@ class Training:
         return self.scores(inputs)
 
     def loss(self, batch: Sequence[Tensor]) -> Tensor:
-        scores = self.scores(batch[0])
-        return F.cross_entropy(scores.flatten(0, -2), batch[1].flatten())
+        return loss_of(self.scores(batch[0]), batch)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return self.loss(batch)
@@ -111,6 +114,13 @@ class Net(Training, pl.LightningModule):
 
 class OtherNet(Training, lp.LightningModule):
     """For `lightning.pytorch`."""
+
+
+def without_dropout(net: nn.Module) -> nn.Module:
+    for module in net.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return net
 
 
 def with_optimizer(optimizing: Optimizing) -> Callable[[str], Net]:

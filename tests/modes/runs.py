@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +17,7 @@ import lightning.pytorch as lp
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch._dynamo.utils import counters
 
 from skipscope import ResidualMonitor
@@ -26,8 +27,8 @@ from tests.lightning import parts
 from tests.modes.mode import Mode
 
 
-class _Callback(lp.Callback, pl.Callback):
-    """Of both packages; passed over by what is looked for in a saved state."""
+class Attending(lp.Callback, pl.Callback):
+    """A callback of the tests, of both packages."""
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Result:
         return self.callback.history
 
 
-class Notes(_Callback):
+class Notes(Attending):
     """Notes the loss of each batch, and counts live tensors from the batch `first` on."""
 
     def __init__(self, first: int) -> None:
@@ -79,6 +80,8 @@ class Notes(_Callback):
         if at == self.first:
             gc.collect()
             gc.disable()  # from here on reference counts alone must free what a step made
+        if at >= self.first and distributed.is_initialized():
+            time.sleep(0.02)  # threads of a connection let go of its tensors a little later
         if at >= self.first:
             self.alive.append(sum(issubclass(type(o), Tensor) for o in gc.get_objects()))
 
@@ -88,7 +91,7 @@ class Notes(_Callback):
     on_exception = on_train_end
 
 
-class EagerAt(_Callback):
+class EagerAt(Attending):
     """Runs some steps without the compiled code, as a user could."""
 
     def __init__(self, steps: Sequence[int]) -> None:
@@ -114,7 +117,7 @@ class Apart:
     parameters: dict[str, Numbers] = field(default_factory=dict)
 
 
-class ByHand(_Callback):
+class ByHand(Attending):
     """Walks the steps that are looked at; gradients by `autograd.grad` before the backward."""
 
     def __init__(self, steps: Sequence[int]) -> None:

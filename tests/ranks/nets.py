@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 from skipscope import Monitor
+from tests.lightning import parts
 
 STEPS, BATCH, WIDTH = 5, 8, 6
 
@@ -32,15 +34,14 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Three blocks, of which the last can be left out, a projection, and perhaps an idle layer."""
+    """Three blocks, of which the last can be left out, and a projection."""
 
-    def __init__(self, *, unused: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Linear(4, WIDTH)
         self.blocks = nn.ModuleList([Block() for _ in range(3)])
         self.project, self.widen = nn.Linear(WIDTH, WIDTH + 2), nn.Linear(WIDTH, WIDTH + 2)
         self.head = nn.Linear(WIDTH + 2, 3)
-        self.idle = nn.Linear(2, 2) if unused else None
 
     def forward(self, x: Tensor, blocks: int = 3) -> Tensor:
         x = self.stem(x)
@@ -49,9 +50,9 @@ class Net(nn.Module):
         return self.head(self.project(x) + torch.tanh(self.widen(F.gelu(x))))
 
 
-def make(**settings: Any) -> Net:
+def make() -> Net:
     torch.manual_seed(3)
-    return Net(**settings)
+    return Net()
 
 
 def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
@@ -66,6 +67,26 @@ def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
 def shard(batch: tuple[Tensor, Tensor], rank: int, ranks: int = 2) -> tuple[Tensor, Tensor]:
     inputs, targets = batch
     return inputs.chunk(ranks)[rank], targets.chunk(ranks)[rank]
+
+
+class Shards(Dataset[Any]):
+    """Union batches of a net of `tests.modes`; in one of two processes its half of each."""
+
+    def __init__(self, kind: str, batches: int, size: int) -> None:
+        parted = (part.split(size) for part in parts.samples(kind, batches * size))
+        self.batches = list(zip(*parted, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, at: int) -> tuple[Tensor, Tensor]:
+        batch = self.batches[at]
+        return shard(batch, distributed.get_rank()) if distributed.is_initialized() else batch
+
+
+def loader(kind: str, batches: int = 6, every: int = 1) -> DataLoader[Any]:
+    """`every` of its batches are a step's."""
+    return DataLoader(Shards(kind, batches, BATCH // every), batch_size=None)
 
 
 @contextmanager

@@ -41,13 +41,12 @@ def ddp(
     *,
     watch: bool = True,
     accumulate: int = 1,
-    unused: bool = False,
     blocks: tuple[int, int] = (3, 3),
     **wrapper: Any,
 ) -> dict[str, Any]:
     """A training under DDP; `blocks` tells how many each rank passes."""
     with nets.world():
-        net = DistributedDataParallel(nets.make(unused=unused), **wrapper)
+        net = DistributedDataParallel(nets.make(), **wrapper)
         optimizer = nets.optimizer_of(net)
         monitor = nets.monitor_of(net, optimizer, root) if watch else None
         data = (nets.shard(batch, rank) for batch in nets.batches())

@@ -16,19 +16,14 @@ from tests.ranks import nets
 from tests.ranks.plain import outcome
 
 
-def _trained(net: nn.Module, rank: int, root: Path | None, **options: Any) -> dict[str, Any]:
+def _trained(net: nn.Module, rank: int, root: Path, **options: Any) -> dict[str, Any]:
     optimizer = nets.optimizer_of(net)
-    monitor = nets.monitor_of(net, optimizer, root, **options) if root is not None else None
+    monitor = nets.monitor_of(net, optimizer, root, **options)
     nets.train(net, optimizer, monitor, (nets.shard(b, rank) for b in nets.batches()))
-    result = outcome(net, monitor)
-    if monitor is not None:
-        result["reason"] = monitor._attendance.company.reason
-    return result
+    return {**outcome(net, monitor), "reason": monitor._attendance.company.reason}
 
 
-def fsdp2(
-    rank: int, root: Path, *, watch: bool = True, replicas: bool = False, **options: Any
-) -> dict[str, Any]:
+def fsdp2(rank: int, root: Path, *, replicas: bool = False, **options: Any) -> dict[str, Any]:
     """`fully_shard` over both ranks, or two replicas of one shard each."""
     with nets.world():
         net = nets.make()
@@ -39,10 +34,10 @@ def fsdp2(
         for block in net.blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(net, mesh=mesh)
-        return _trained(net, rank, root if watch else None, **options)
+        return _trained(net, rank, root, **options)
 
 
-def fsdp1(rank: int, root: Path, *, watch: bool = True) -> dict[str, Any]:
+def fsdp1(rank: int, root: Path) -> dict[str, Any]:
     with nets.world():
         net = FullyShardedDataParallel(
             nets.make(),
@@ -50,7 +45,7 @@ def fsdp1(rank: int, root: Path, *, watch: bool = True) -> dict[str, Any]:
             use_orig_params=True,
             device_id=torch.device("cpu"),
         )
-        return _trained(net, rank, root if watch else None)
+        return _trained(net, rank, root)
 
 
 def tensor_parallel(rank: int, root: Path) -> dict[str, Any]:

@@ -2,58 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-import pytest
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import nn
+from torch.distributed.fsdp import fully_shard
 
-from tests.modes.mode import EXACT, Mode
+from tests.modes.mode import Mode
+from tests.modes.nets import OtherNet
+from tests.ranks import nets
+from tests.ranks.loops import in_ddp, in_fsdp1, in_shards, loop
 
 GROUP = "Several processes"
-CHECKS = ("bits", "numbers")
+CHECKS = ("bits", "numbers", "endings", "growth", "copies")
+_row = partial(Mode, group=GROUP, checks=CHECKS, module=OtherNet, data=nets.loader)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A mode, and which calls of a file's `CALLS` are it, watched and not."""
-
-    mode: Mode
-    file: str
-    watched: str
-    plain: str
+def twice(kind: str) -> Any:
+    return nets.loader(kind, 12, every=2)
 
 
-def _row(name: str, file: str, watched: str, plain: str, exact: str = EXACT, note: str = "") -> Row:
-    return Row(Mode(name, GROUP, exact=exact, note=note, checks=CHECKS), file, watched, plain)
+def with_idle(kind: str) -> OtherNet:
+    """A layer that no forward passes."""
+    net = OtherNet(kind)
+    net.body.idle = nn.Linear(2, 2)
+    return net
 
 
-ROWS = (
-    _row("DDP, plain loop", "plain loops", "watched", "plain"),
+def two(strategy: Callable[[], Any], **settings: Any) -> Callable[[], dict[str, Any]]:
+    """A Trainer's arguments."""
+    return lambda: {
+        "devices": 2,
+        "strategy": strategy(),
+        "use_distributed_sampler": False,
+        **settings,
+    }
+
+
+def fit_shards(trainer: Any, module: Any, data: Any, root: Path) -> None:
+    def shard() -> None:
+        mesh = module.device_mesh["data_parallel"]
+        for block in module.body.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(module.body, mesh=mesh)
+
+    module.configure_model = shard
+    trainer.fit(module, data)
+
+
+#: Those of which one start of two processes runs all.
+TOGETHER = [
+    _row("DDP, plain loop", fit=loop(in_ddp())),
+    _row("DDP, accumulation with no_sync", fit=loop(in_ddp(), 2), data=twice),
     _row(
         "DDP, find_unused_parameters",
-        "plain loops",
-        "unused",
-        "unused unwatched",
-        exact="the run; everything of sites",
+        module=with_idle,
+        fit=loop(in_ddp(find_unused_parameters=True)),
     ),
-    _row("DDP, static_graph", "plain loops", "static", "plain"),
-    _row("fully_shard, plain loop", "shards", "fsdp2", "fsdp2 unwatched"),
-    _row("FSDP1, plain loop", "shards", "fsdp1", "fsdp1 unwatched"),
-    _row("Trainer(strategy='ddp')", "trainers", "ddp", "ddp unwatched"),
-    _row("ModelParallelStrategy with fully_shard", "trainers", "shards", "shards unwatched"),
+    _row("DDP, static_graph", fit=loop(in_ddp(static_graph=True))),
+    _row("fully_shard, plain loop", fit=loop(in_shards)),
+    _row("FSDP1, plain loop", fit=loop(in_fsdp1)),
+    _row("Trainer(strategy='ddp')", trainer=two(lambda: "ddp")),
+    _row(
+        "Trainer(strategy='ddp'), accumulation",
+        trainer=two(lambda: "ddp", accumulate_grad_batches=2),
+        data=twice,
+    ),
+    _row(
+        "ModelParallelStrategy with fully_shard",
+        trainer=two(lambda: ModelParallelStrategy(2, 1)),
+        fit=fit_shards,
+    ),
+]
+SPAWN = _row(
+    "Trainer(strategy='ddp_spawn')",
+    trainer=two(lambda: "ddp_spawn"),
+    slow=True,
+    note="the record is in its file: the processes that made it are gone after the fit",
 )
-MODES = [row.mode for row in ROWS]
-
-
-def rows_of(file: str) -> Iterator[pytest.param]:
-    """The checks of the rows that one file runs."""
-    for row in ROWS:
-        if row.file == file:
-            for check in CHECKS:
-                yield pytest.param(row.mode, check, id=f"{row.mode.name}-{check}")
-
-
-def calls_of(mode: Mode) -> tuple[str, str]:
-    """The names of its calls, watched and not."""
-    (row,) = (row for row in ROWS if row.mode is mode)
-    return row.watched, row.plain
+MODES = [*TOGETHER, SPAWN]

@@ -9,21 +9,13 @@ import numpy as np
 import pytest
 
 from skipscope import History
-from tests.modes.mode import Mode
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
-from tests.ranks.table import calls_of, rows_of
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain:ddp", {"watch": False}),
     "watched": ("plain:ddp", {}),
     "accumulated": ("plain:ddp", {"accumulate": 2}),
-    "unused": ("plain:ddp", {"unused": True, "find_unused_parameters": True}),
-    "unused unwatched": (
-        "plain:ddp",
-        {"unused": True, "find_unused_parameters": True, "watch": False},
-    ),
-    "static": ("plain:ddp", {"static_graph": True}),
     "some blocks": ("plain:ddp", {"blocks": (2, 3), "find_unused_parameters": True}),
     "late block": ("plain:late_block", {}),
     "capture fails": ("plain:one_fails", {"at_step": 2, "culprit": 1}),
@@ -83,13 +75,10 @@ def one_process() -> History:
     return monitor.history
 
 
-def agree(ours: History, whole: History, *names: str, prefix: str = "") -> None:
+def agree(ours: History, whole: History, *names: str) -> None:
     for name in names:
         table, expected = ours.table(name), whole.table(name)
-        if prefix:
-            assert len(table.columns) == len(expected.columns)
-        else:
-            assert table.columns == expected.columns
+        assert table.columns == expected.columns
         np.testing.assert_array_equal(table.missing, expected.missing, err_msg=name)
         np.testing.assert_allclose(
             table.values, expected.values, rtol=2e-5, atol=1e-7, err_msg=name
@@ -149,20 +138,6 @@ def test_weights_are_those_of_an_unwatched_run(
     results: dict[str, Results], watched: str, plain: str
 ) -> None:
     assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
-
-
-@pytest.mark.parametrize(("mode", "check"), rows_of("plain loops"))
-def test_mode(
-    results: dict[str, Results], root: Path, union: History, mode: Mode, check: str
-) -> None:
-    watched, plain = calls_of(mode)
-    assert [r.get("error") for r in results[watched]] == [None, None]
-    assert [r["broken"] for r in results[watched]] == [False, False]
-    if check == "bits":
-        assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
-    else:
-        of_parameters = () if watched == "unused" else PARAMETER_TABLES  # it has one more
-        agree(History.load(root / watched), union, *SITE_TABLES, *of_parameters, "loss")
 
 
 def test_accumulation_captures_the_last_micro_batch_of_each_rank(

@@ -8,19 +8,15 @@ from typing import Any
 import pytest
 
 from skipscope import History
-from tests.modes.mode import Mode
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
-from tests.ranks.table import calls_of, rows_of
 from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree, one_process
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2": ("sharded:fsdp2", {}),
-    "fsdp2 unwatched": ("sharded:fsdp2", {"watch": False}),
     "replicas": ("sharded:fsdp2", {"replicas": True}),
     "seldom": ("sharded:fsdp2", {"preset": "train"}),
     "fsdp1": ("sharded:fsdp1", {}),
-    "fsdp1 unwatched": ("sharded:fsdp1", {"watch": False}),
     "tensor parallel": ("sharded:tensor_parallel", {}),
 }
 
@@ -54,20 +50,6 @@ def test_everything_is_that_of_the_whole(
     assert [p.role for p in ours.parameters] == [p.role for p in union.parameters]
     assert [s.parameters for s in ours.sites.sites] == [s.parameters for s in union.sites.sites]
     assert ours.run.ranks_measured == 2
-
-
-@pytest.mark.parametrize(("mode", "check"), rows_of("shards"))
-def test_mode(
-    results: dict[str, Results], root: Path, union: History, mode: Mode, check: str
-) -> None:
-    watched, unwatched = calls_of(mode)
-    assert [r.get("error") for r in results[watched]] == [None, None]
-    if check == "bits":
-        plain = [r["weights"] for r in results[unwatched]]
-        assert [r["weights"] for r in results[watched]] == plain
-        assert plain[0] != plain[1]  # shards
-    else:
-        agree(History.load(root / watched), union, *SITE_TABLES, *PARAMETER_TABLES, "loss")
 
 
 def test_steps_between_captures_wait_for_the_next_meeting(

@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 
-from skipscope import History
-from tests.modes.mode import Mode
 from tests.ranks import nets
 from tests.ranks.launch import Results, launch
-from tests.ranks.table import calls_of, rows_of
-from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree, one_process
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("trainers:fit", {}),
-    "ddp unwatched": ("trainers:fit", {"watch": False}),
     "fails": ("trainers:fit", {"culprit": 1, "epochs": 2}),
-    "shards": ("trainers:fit", {"strategy": "shards"}),
-    "shards unwatched": ("trainers:fit", {"strategy": "shards", "watch": False}),
 }
 
 
@@ -33,29 +26,11 @@ def results(root: Path) -> dict[str, Results]:
     return launch(root, CALLS)
 
 
-@pytest.mark.parametrize(("mode", "check"), rows_of("trainers"))
-def test_mode(results: dict[str, Results], root: Path, mode: Mode, check: str) -> None:
-    watched, plain = calls_of(mode)
-    first, other = results[watched]
-    assert (first.get("error"), other.get("error")) == (None, None)
-    assert (first["broken"], other["broken"]) == (False, False)
-    if check == "bits":
-        assert [r["weights"] for r in results[watched]] == [r["weights"] for r in results[plain]]
-        return
-    ours, whole = History.load(root / watched / "skipscope"), one_process()
-    assert [site.module for site in ours.sites.sites] == [
-        f"net.{site.module}".rstrip(".") for site in whole.sites.sites
-    ]
-    for table in (*SITE_TABLES, *PARAMETER_TABLES, "loss"):
-        agree(ours, whole, table, prefix="net.")
-    assert (ours.run.ranks, ours.run.ranks_measured) == (2, 2)
-
-
 def test_reports_are_written_once(results: dict[str, Results], root: Path) -> None:
     assert len(list((root / "ddp").rglob("history-*"))) == 1
     first, other = results["ddp"]
-    # one report an epoch: "ddp", "shards", and none from "fails", whose first capture failed
-    assert first["output"].count("(medians and channel means of rank 0)") == 2
+    # one report an epoch, of "ddp": none from "fails", whose first capture failed
+    assert first["output"].count("(medians and channel means of rank 0)") == 1
     assert "watched " not in other["output"]
 
 

@@ -171,7 +171,11 @@ class ResidualMonitor(CallbackBase):
 
     def _present(self) -> Monitor:
         if self.monitor is None:
-            raise RuntimeError("ResidualMonitor has recorded nothing yet: call trainer.fit first")
+            raise RuntimeError(
+                "ResidualMonitor has recorded nothing in this process: call trainer.fit first. A "
+                "Trainer that starts its processes itself (ddp_spawn, ddp_notebook) takes the "
+                "record with them; its file stays: skipscope.History.load(directory)"
+            )
         return self.monitor
 
     def run_guarded(self, hook: Callable[..., None], *args: Any, **kwargs: Any) -> None:
