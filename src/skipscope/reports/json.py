@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json as _json
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
 from skipscope.reports._collect import view
+from skipscope.reports._strict import strict
 
 if TYPE_CHECKING:
     from skipscope.history import History
@@ -26,15 +25,4 @@ def json(history: History, diagnosis: Diagnosis) -> str:
     """The report as one JSON object."""
     shown = view(history, diagnosis)
     report = {"schema": SCHEMA, "headline": _words.headline(shown), **dataclasses.asdict(shown)}
-    return _json.dumps(_strict(report), allow_nan=False, indent=2) + "\n"
-
-
-def _strict(value: Any) -> Any:
-    """`value` in the types that JSON has."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): _strict(held) for key, held in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(held) for held in value]
-    return value
+    return _json.dumps(strict(report), allow_nan=False, indent=2) + "\n"
