@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, pairwise
 
 from skipscope.evidence.link import POINT, times
 from skipscope.evidence.outcome import Evidence, Outcome
@@ -114,8 +114,11 @@ def _first(places: Sequence[tuple[int, Sequence[Place]]]) -> list[str]:
     ]
     if len({name for _, name in leaders}) < 2:
         return []
-    told = ", ".join(f"{name} at depth {depth}" for depth, name in leaders)
-    return [f"which arm is best depends on depth: {told}"]
+    told = []
+    for name, group in groupby(leaders, key=lambda one: one[1]):
+        along = [depth for depth, _ in group]
+        told.append(f"{name} at {' to '.join(map(str, sorted({along[0], along[-1]})))}")
+    return [f"which arm is best depends on depth: {', '.join(told)}"]
 
 
 def _trend(evidence: Evidence, name: str) -> str:
@@ -131,7 +134,7 @@ def _trend(evidence: Evidence, name: str) -> str:
     words = [f"loss {times(change)} from depth {found[0]} to {found[-1]}"]
     if rising == rising:  # not NaN: something rises or falls
         words.append(f"rank correlation {rising:+.2f}")
-    words.append(f"worse in every seed from depth {first}" if first else "no onset")
+    words.append(f"onset at depth {first}" if first else "no onset")
     lost = sum(one.diverged for one in each)
     return f"{name}: {', '.join(words)}" + (f", {lost} of {len(runs)} diverged" if lost else "")
 

@@ -8,8 +8,9 @@ from skipscope.evidence.compare import comparison, generalisation, rows
 from skipscope.evidence.link import Pair
 from skipscope.evidence.links import LINKS
 from skipscope.evidence.outcome import ArmFacts, Evidence
-from skipscope.evidence.runs import arms_of, check_form
+from skipscope.evidence.runs import arms_of, check_form, losses
 from skipscope.evidence.verdict import Chain, Generalisation, Link, State, Verdict
+from skipscope.reports._text import number
 
 STATES: tuple[State, ...] = ("shown", "not shown", "not applicable")
 SHORTCUT = ("shortcut", "the shortcut", "shortcuts", "the shortcuts")
@@ -73,9 +74,20 @@ def _caution(pair: Pair) -> str:
     """More than the shortcut was changed: what the links show, they show of all of it together."""
     if not pair.residual.differs:
         return "the study does not say in what the arms differ"
-    alone = [arm.name for arm in arms_of(pair.evidence, pair.plain.pair) if _one_factor(arm)]
-    cell = f"the shortcut alone: {', '.join(alone)}" if alone else "no arm changes it alone"
+    alone = [arm for arm in arms_of(pair.evidence, pair.plain.pair) if _one_factor(arm)]
+    cells = ", ".join(_cell(pair, arm) for arm in alone)
+    cell = f"the shortcut alone: {cells}" if alone else "no arm changes it alone"
     return f"the arms differ in {pair.residual.differs}: more than the shortcut ({cell})"
+
+
+def _cell(pair: Pair, arm: ArmFacts) -> str:
+    """What became of an arm at its deepest."""
+    found = pair.depths(arm)
+    if not found:
+        return f"{arm.name}, which did not run"
+    end = losses(pair.runs(arm, found[-1]))
+    words = "diverged" if end.lost else f"loss {number(end.median)}"
+    return f"{arm.name}, {words} at depth {found[-1]}"
 
 
 def _validation(pair: Pair) -> tuple[Generalisation, ...]:

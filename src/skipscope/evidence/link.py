@@ -56,12 +56,23 @@ def points(share: float) -> str:
     return f"{100 * share:+.1f} points"
 
 
+def percent(share: float) -> str:
+    """A share in percent, to the tenth.
+
+    >>> percent(0.0349), percent(1.0)
+    ('3.5', '100.0')
+    """
+    return f"{100 * share:.1f}"
+
+
 def times(value: float) -> str:
     """A ratio.
 
     >>> times(157.8), times(math.inf), times(math.nan)
-    ('x158', 'xinf', 'undefined')
+    ('x158', 'unbounded', 'undefined')
     """
+    if math.isinf(value):
+        return "unbounded"
     return "undefined" if math.isnan(value) else f"x{number(value)}"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
 from skipscope.evidence.runs import arms_of, depths, losses, of_arm
 from skipscope.evidence.statistics import median
+from skipscope.reports._text import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +26,11 @@ INK = "#010203"  #: stands for the page's own colour until the SVG is written
 COLOURS = ("#e0662a", "#2f86d6", "#1f9e77", "#c86fae", "#b58900", "#7a7fdb", "#8a8a8a")
 MARKERS = "osD^vP*"
 DASHES = ("--", "-", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+COLUMNS = 4  #: of the legend
 TICKS = 9  #: depths or steps that get a label each
+EDGE = 1e-3  #: of a median, where a range goes down to 0, which a logarithmic axis cannot show
 Of = Callable[[Reading], float | None]
+Point = tuple[int, float, float, float]  #: depth or step, median, smallest, largest
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,9 @@ class Drawing:
     def __init__(self, label: str, along: str) -> None:
         from matplotlib.figure import Figure
 
-        self.figure = Figure(figsize=(6.2, 3.9), layout="constrained")
+        self.figure = Figure(figsize=(6.2, 3.9))
         self.figure.patch.set_visible(False)
-        self.axes: Axes = self.figure.add_subplot()
+        self.axes: Axes = self.figure.add_subplot(autoscale_on=False)
         self.axes.patch.set_visible(False)
         self.axes.set_yscale("log", nonpositive="clip")
         self.axes.set_xlabel(along, color=INK)
@@ -116,27 +120,33 @@ class Drawing:
         for name, edge in self.axes.spines.items():
             edge.set_visible(name in ("left", "bottom"))
             edge.set_edgecolor(INK)
-        self.lines: list[tuple[Any, str]] = []
+        self.names: dict[str, Any] = {}
+        self.along: set[int] = set()
+        self.values: list[float] = []
 
-    def style(self, place: int) -> dict[str, Any]:
-        """Colour, marker and dash of an arm: the same in every plot."""
+    def line(self, arm: str, place: int, points: Sequence[Point], *, bars: bool) -> None:
+        """Medians as a line, ranges as bars or as a band; the style of an arm is its place's."""
         turn = place % len(COLOURS)
-        return {
-            "color": COLOURS[turn],
-            "marker": MARKERS[turn],
-            "linestyle": DASHES[turn],
-            "linewidth": 1.8,
-            "markersize": 5,
-        }
+        style: dict[str, Any] = {
+            "color": COLOURS[turn], "marker": MARKERS[turn], "linestyle": DASHES[turn],
+            "linewidth": 1.8, "markersize": 5, "clip_on": False,
+        }  # fmt: skip
+        at, middle, low, high = zip(*points, strict=True) if points else ((), (), (), ())
+        (self.names[arm],) = self.axes.plot(at, middle, **style)
+        if bars:
+            self.axes.vlines(at, low, high, color=style["color"], linewidth=4, alpha=0.4)
+        else:
+            self.axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        self.along |= {*at}
+        self.values += [*low, *high]
 
-    def ticks(self, shown: Iterable[int]) -> None:
-        """A label at each depth or step that was looked at, where they are few."""
-        from matplotlib.ticker import NullLocator
-
-        at = sorted(shown)
-        if len(at) <= TICKS:
-            self.axes.set_xticks(at, [str(one) for one in at])
-            self.axes.xaxis.set_minor_locator(NullLocator())
+    def lost(self, place: int, depths: Sequence[int]) -> None:
+        """Marks at the upper edge, for what has no number."""
+        self.axes.plot(
+            depths, [1.0] * len(depths), "x", color=COLOURS[place % len(COLOURS)], markersize=9,
+            markeredgewidth=2, transform=self.axes.get_xaxis_transform(), clip_on=False,
+        )  # fmt: skip
+        self.along |= {*depths}
 
     def svg(self, key: str) -> str:
         """The figure as an element of a page, the same each time.
@@ -147,6 +157,7 @@ class Drawing:
         import matplotlib as mpl
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+        self._limits()
         self._legend()
         salt = hashlib.sha256(key.encode()).hexdigest()[:8]
         out = io.StringIO()
@@ -157,11 +168,32 @@ class Drawing:
         element = written[written.index("<svg") :]
         return re.sub(r"<[^<>]*>", lambda tag: _own(tag[0], salt), element)
 
+    def _limits(self) -> None:
+        """Room around the numbers, and round ones beside the axes, written as in the tables."""
+        from matplotlib.ticker import NullLocator
+
+        low, high = min(self.values, default=0.1), max(self.values, default=10.0)
+        room = max((high / low) ** 0.05, 1.2)
+        self.axes.set_ylim(low / room, high * room)
+        powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+        steps = (1,) if high / low > 100 else (1, 2, 5)
+        ticks = [step * 10.0**power for power in powers for step in steps]
+        kept = [tick for tick in ticks if low / room <= tick <= high * room]
+        self.axes.set_yticks(kept, [number(tick) for tick in kept])
+        at = sorted(self.along)
+        if len(at) <= TICKS:
+            self.axes.set_xticks(at, [str(one) for one in at])
+        for axis in (self.axes.xaxis, self.axes.yaxis):
+            axis.set_minor_locator(NullLocator())
+
     def _legend(self) -> None:
         """Names as they stand: a dollar in them is no formula, an underscore hides nothing."""
-        handles = [handle for handle, _ in self.lines]
-        shown = [f" {name}" for _, name in self.lines]
-        legend = self.axes.legend(handles, shown, frameon=False, labelcolor=INK, fontsize=9)
+        lines = math.ceil(len(self.names) / COLUMNS)
+        self.figure.subplots_adjust(left=0.13, right=0.97, bottom=0.13, top=0.97 - 0.065 * lines)
+        legend = self.axes.legend(
+            [*self.names.values()], [f" {name}" for name in self.names], loc="lower left",
+            bbox_to_anchor=(0.0, 1.02), ncols=COLUMNS, frameon=False, labelcolor=INK, fontsize=9,
+        )  # fmt: skip
         for text in legend.get_texts():
             text.set_parse_math(False)
 
@@ -174,27 +206,18 @@ def _own(tag: str, salt: str) -> str:
 
 def _over_depth(evidence: Evidence, arms: Sequence[ArmFacts]) -> Plot:
     drawing = Drawing("training loss", "depth")
-    shown: set[int] = set()
     for place, arm in enumerate(arms):
         runs = of_arm(evidence, arm.name)
         each = {depth: losses(r for r in runs if r.cell.depth == depth) for depth in depths(runs)}
-        shown |= each.keys()
-        style = drawing.style(place)
-        held = {depth: one for depth, one in each.items() if not one.lost}
-        middle = [one.median for one in held.values()]
-        below = [one.median - one.lowest for one in held.values()]
-        above = [max(one.lowest + one.width - one.median, 0.0) for one in held.values()]
-        bars = drawing.axes.errorbar([*held], middle, yerr=[below, above], capsize=3, **style)
-        drawing.lines.append((bars, arm.name))
-        lost = [depth for depth, one in each.items() if one.lost]
-        edge = drawing.axes.get_xaxis_transform()
-        for depth in lost:
-            drawing.axes.plot(
-                [depth], [1.0], "x", color=style["color"], markersize=9, markeredgewidth=2,
-                transform=edge, clip_on=False,
-            )  # fmt: skip
+        held = [
+            (depth, one.median, max(one.lowest, EDGE * one.median), one.lowest + one.width)
+            for depth, one in each.items()
+            if not one.lost and one.median > 0
+        ]
+        drawing.line(arm.name, place, held, bars=True)
+        drawing.lost(place, [depth for depth, one in each.items() if one.lost])
     drawing.axes.set_xscale("log")
-    drawing.ticks(shown)
+    drawing.axes.set_xlim(min(drawing.along, default=1) / 1.1, max(drawing.along, default=1) * 1.1)
     caption = (
         "Median over seeds; bars: smallest to largest finite run; x at the upper edge: half of the "
         "runs or more diverged."
@@ -204,29 +227,23 @@ def _over_depth(evidence: Evidence, arms: Sequence[ArmFacts]) -> Plot:
 
 def _over_steps(evidence: Evidence, arms: Sequence[ArmFacts], curve: Curve) -> Plot | None:
     drawing = Drawing(curve.label, "step")
-    shown: set[int] = set()
     deepest: set[int] = set()
     for place, arm in enumerate(arms):
         runs = of_arm(evidence, arm.name)
         own = [run for run in runs if run.cell.depth == runs[-1].cell.depth]
         points = [] if curve.shortcuts and arm.role == "plain" else _points(own, curve)
-        if not points:
-            continue
-        at, middle, low, high = zip(*points, strict=True)
-        style = drawing.style(place)
-        drawing.lines.append((drawing.axes.plot(at, middle, **style)[0], arm.name))
-        drawing.axes.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
-        shown |= {*at}
-        deepest.add(own[0].cell.depth)
-    if not shown:
+        if points:
+            drawing.line(arm.name, place, points, bars=False)
+            deepest.add(own[0].cell.depth)
+    if not deepest:
         return None
     drawing.axes.set_xscale("symlog", linthresh=1.0)
-    drawing.ticks(shown)
+    drawing.axes.set_xlim(min(drawing.along) - 0.05, max(drawing.along) * 1.1 + 0.05)
     title = f"{curve.title}, depth {' and '.join(map(str, sorted(deepest)))}"
     return Plot(title, curve.caption, drawing.svg(f"{arms[0].pair} {curve.title}"))
 
 
-def _points(runs: Sequence[Outcome], curve: Curve) -> list[tuple[int, float, float, float]]:
+def _points(runs: Sequence[Outcome], curve: Curve) -> list[Point]:
     """Step, median, smallest and largest, where a logarithmic axis has a place for them."""
     steps = sorted({one.step for run in runs for one in run.readings})
     points = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from skipscope.evidence.link import Kind, Pair, decided, not_applicable, unmet
 from skipscope.evidence.outcome import ArmFacts, Outcome
@@ -23,7 +24,8 @@ def ablation(pair: Pair) -> Answer:
     if usual is None or not near:
         which = "near the identity" if usual else "away from the identity (He)"
         return not_applicable(f"no arm starts {which}")
-    checks = [_near(pair, arm, usual, d) for arm in near for d in _deep(pair, arm, usual)]
+    found = [_near(pair, arm, usual, d) for arm in near for d in _deep(pair, arm, usual)]
+    checks = [one.check for one in found]
     if not checks:
         return not_applicable(f"these starts share no depth of {DEEP} or more")
     failed = [check for check in checks if not check.met]
@@ -34,18 +36,41 @@ def ablation(pair: Pair) -> Answer:
         for arm in pair.others("too-small")
         for depth in _deep(pair, arm, pair.residual)
     ]
-    told = "; ".join(dict.fromkeys(f"{check.what}: {check.text}" for check in checks))
     if not small:
-        return not_applicable(f"{told}; but no start that is too near the identity ran", checks)
-    shown = f"{told}; {'; '.join(f'{check.what}: {check.text}' for check in small)}"
-    return decided([*checks, *small], shown, _idle(pair))
+        return not_applicable(
+            f"{_told(found)}; but no start that is too near the identity ran", checks
+        )
+    shown = f"{_told(found)}; {_told(small)}"
+    return decided([*checks, *(one.check for one in small)], shown, _idle(pair))
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start against another at one depth."""
+
+    against: str
+    depth: int
+    check: Check
+
+
+def _told(found: Sequence[Start]) -> str:
+    """Each pair of starts once, with what was seen at its depths."""
+    by_pair: dict[str, dict[str, list[str]]] = {}
+    for one in found:
+        seen = by_pair.setdefault(one.against, {})
+        seen.setdefault(one.check.text, []).append(str(one.depth))
+    return "; ".join(
+        f"{against}: "
+        + ", ".join(f"{text} (depth {' and '.join(depths)})" for text, depths in seen.items())
+        for against, seen in by_pair.items()
+    )
 
 
 def _deep(pair: Pair, *arms: ArmFacts) -> list[int]:
     return [depth for depth in pair.depths(*arms) if depth >= DEEP]
 
 
-def _near(pair: Pair, arm: ArmFacts, usual: ArmFacts, depth: int) -> Check:
+def _near(pair: Pair, arm: ArmFacts, usual: ArmFacts, depth: int) -> Start:
     """Fewer runs that diverge, or a lower loss in every seed, at step 30 and at the end."""
     own, other = pair.runs(arm, depth), pair.runs(usual, depth)
     lost, others_lost = (sum(not ended_well(run) for run in runs) for runs in (own, other))
@@ -53,14 +78,16 @@ def _near(pair: Pair, arm: ArmFacts, usual: ArmFacts, depth: int) -> Check:
     end = _lower(own, other, loss)
     fewer = lost < others_lost
     text = (
-        f"{lost} of {len(own)} diverged against {others_lost} of {len(other)}"
+        f"{lost} of {len(own)} against {others_lost} of {len(other)} diverged"
         if fewer
         else f"lower loss in {early[0]} of {early[1]} seeds at step {EARLY}, {end[0]} of {end[1]} "
         "at the end"
     )
     met = fewer or all(lower == seeds > 0 for lower, seeds in (early, end))
     limit = "fewer that diverge, or a lower loss in every seed at both"
-    return Check(f"{arm.name} against {usual.name} at depth {depth}", None, text, limit, met)
+    against = f"{arm.name} against {usual.name}"
+    check = Check(f"{against} at depth {depth}", None, text, limit, met)
+    return Start(against, depth, check)
 
 
 def _lower(
@@ -84,18 +111,17 @@ def loss_early(run: Outcome) -> float:
     return value if value is not None and math.isfinite(value) else math.inf
 
 
-def _small(pair: Pair, arm: ArmFacts, depth: int) -> Check:
+def _small(pair: Pair, arm: ArmFacts, depth: int) -> Start:
     """The too small start ends above the residual arm, in every seed."""
     own, right = pair.runs(arm, depth), pair.runs(pair.residual, depth)
     lower, seeds = _lower(right, own, loss)
-    text = f"{number(losses(own).median)} against {number(losses(right).median)}"
-    return Check(
-        f"{arm.name} ends worse than {pair.residual.name} at depth {depth}",
-        None,
-        f"{text} in loss, worse in {lower} of {seeds} seeds",
-        "worse in every seed",
-        lower == seeds > 0,
+    text = (
+        f"loss {number(losses(own).median)} against {number(losses(right).median)}, worse in "
+        f"{lower} of {seeds} seeds"
     )
+    against = f"{arm.name} against {pair.residual.name}"
+    what, met = f"{against} at depth {depth}", lower == seeds > 0
+    return Start(against, depth, Check(what, None, text, "worse in every seed", met))
 
 
 def _idle(pair: Pair) -> list[str]:

@@ -10,6 +10,7 @@ from skipscope.evidence.link import (
     at_most,
     decided,
     not_applicable,
+    percent,
     points,
     unmet,
 )
@@ -47,8 +48,8 @@ def holds(pair: Pair) -> Answer:
             checks,
         )
     shown = (
-        f"all runs finite, at depth {high} training error {points(median([*better.values()]))} "
-        f"below plain, {against_idle.text} of its loss without branches"
+        f"all runs finite, at depth {high} training error {percent(median([*better.values()]))} "
+        f"points below plain, loss {against_idle.text} without branches"
     )
     return decided([*checks, against_idle], shown)
 
@@ -91,7 +92,7 @@ def _against_idle(pair: Pair, high: int) -> Check | None:
     return Check(
         f"median training loss at depth {high} over that with alpha = 0",
         share,
-        f"x{number(share)} ({number(with_branches.median)} against {number(without.median)})",
+        f"{number(with_branches.median)} against {number(without.median)}",
         "below it by more than 5 % and the seed range",
         beats,
     )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from skipscope.evidence.landmarks import LANDMARKS
+from skipscope.evidence.link import percent
 from skipscope.evidence.links.signal import early_median, imbalance, rank
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome
 from skipscope.evidence.runs import EARLY, depths, of_arm
 from skipscope.evidence.statistics import Spread, median
-from skipscope.evidence.verdict import Chain, Comparison, Generalisation, Link, Row, Verdict
+from skipscope.evidence.verdict import Chain, Comparison, Generalisation, Link, Place, Row, Verdict
 from skipscope.reports._text import number
 
 TABLE_NOTE = (
@@ -58,18 +59,9 @@ def error_text(spread: Spread | None) -> str:
     return _ranged(spread, percent)
 
 
-def percent(share: float) -> str:
-    """A share in percent, to the tenth.
-
-    >>> percent(0.0349), percent(1.0)
-    ('3.5', '100.0')
-    """
-    return f"{100 * share:.1f}"
-
-
 def _ranged(spread: Spread, write: Callable[[float], str]) -> str:
     middle = write(spread.median)
-    if spread.runs == 1:
+    if spread.lowest == spread.highest:
         return middle
     return f"{middle} [{write(spread.lowest)}, {write(spread.highest)}]"
 
@@ -185,13 +177,16 @@ def order(compared: Comparison) -> Grid:
     """The arms at each depth, best first."""
     body = []
     for depth, places in compared.places:
-        line = places[0].arm
+        line = _placed(places[0])
         for before, place in pairwise(places):
-            line += f" {'=' if before.rank == place.rank else '<'} {place.arm}"
-        numbers = " ".join("diverged" if p.loss == float("inf") else number(p.loss) for p in places)
-        body.append((str(depth), line, numbers, places[0].ahead))
-    head = ("depth", "lowest training loss first", "losses", "first below second")
-    return Grid(head, tuple(body), 4)
+            line += f" {'=' if before.rank == place.rank else '<'} {_placed(place)}"
+        body.append((str(depth), line, f"{places[0].ahead} seeds"))
+    head = ("depth", "training loss, lowest first; = is a tie", "first below second in")
+    return Grid(head, tuple(body), 3)
+
+
+def _placed(place: Place) -> str:
+    return f"{place.arm} {'diverged' if place.loss == float('inf') else number(place.loss)}"
 
 
 def validation(found: Iterable[Generalisation]) -> Grid:

@@ -12,7 +12,7 @@ from skipscope.evidence.landmarks import LANDMARKS
 from skipscope.evidence.outcome import Evidence
 from skipscope.evidence.reports import _grids
 from skipscope.evidence.verdict import Chain, Comparison, Verdict
-from skipscope.reports._layout import Page
+from skipscope.reports._layout import LABEL, Page
 
 STYLES = {"shown": "green", "not shown": "bold red", "not applicable": "dim"}
 STATE = 15  #: width of the column that says how a link stands
@@ -42,7 +42,8 @@ def console(
 def _sections(evidence: Evidence, verdict: Verdict, page: Page) -> Iterable[RenderableType]:
     yield page.text(f"skipscope study  {verdict.headline}", "bold")
     yield page.text(evidence.title)
-    yield page.labelled(_grids.facts(evidence))
+    facts = [(page.name(name, LABEL - 1), said) for name, said in _grids.facts(evidence)]
+    yield page.labelled(facts)
     for chain in verdict.chains:
         yield from _chain(chain, page)
     yield from _titled("training", _grids.training(verdict.rows), page)
@@ -54,8 +55,10 @@ def _sections(evidence: Evidence, verdict: Verdict, page: Page) -> Iterable[Rend
         yield from _titled("the first steps", signals, page)
         yield page.text(_grids.SIGNALS_NOTE, "dim")
     yield from _titled("learning rates", _grids.rates(verdict.rows), page)
+    told = {chain.pair for chain in verdict.chains}
     for compared in verdict.comparisons:
-        yield from _comparison(compared, page)
+        if compared.pair not in told or len(compared.places[0][1]) > 2:
+            yield from _comparison(compared, page)
     yield from _validation(verdict, page)
     yield Text()
     yield page.text("published, not measured here", "bold")
@@ -86,15 +89,13 @@ def _chain(chain: Chain, page: Page) -> Iterable[RenderableType]:
 
 def _comparison(compared: Comparison, page: Page) -> Iterable[RenderableType]:
     yield Text()
-    yield page.text(f"{compared.pair}: all arms, lowest training loss first", "bold")
-    lines = [
-        (f"depth {depth}", f"{order}  ({losses}; first below second in {ahead} seeds)")
-        for depth, order, losses, ahead in _grids.order(compared).rows
-    ]
-    yield page.labelled(lines)
-    yield page.labelled(
-        [("along depth" if i == 0 else "", n) for i, n in enumerate(compared.notes)]
+    yield page.text(f"{compared.pair}: all arms by training loss, lowest first", "bold")
+    yield page.text(
+        "= is a tie; in brackets: the seeds in which the first is below the second", "dim"
     )
+    rows = _grids.order(compared).rows
+    yield page.labelled([(f"depth {depth}", f"{order}  ({ahead})") for depth, order, ahead in rows])
+    yield page.labelled([("by depth", note) for note in compared.notes])
 
 
 def _validation(verdict: Verdict, page: Page) -> Iterable[RenderableType]:
