@@ -46,16 +46,14 @@ def nasty() -> Evidence:
 
 def odd() -> list[Evidence]:
     """Studies at the edge of what there is to print."""
-    every = digits()
+    every = pair_of({10: [0.1, 0.0], 50: [2.0, 0.5]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
     return [
-        every,
-        variants(),
         nasty(),
         replace(every, outcomes=()),
         replace(every, outcomes=every.outcomes[:1]),
         changed(every, lambda cell: True, finite=False, train_loss=math.nan, readings=()),
         changed(every, lambda cell: True, readings=(Reading(0, r_median=math.nan, loss=math.inf),)),
-        changed(every, lambda cell: True, train_loss=0.0),
+        changed(every, lambda cell: True, train_loss=0.0, readings=(Reading(5, loss=0.5),)),
     ]
 
 
@@ -114,7 +112,7 @@ def test_every_format_prints_every_study(name: str) -> None:
 
 @pytest.mark.parametrize("unicode", [True, False])
 def test_console_keeps_to_eighty_columns(unicode: bool) -> None:
-    for study in odd():
+    for study in (digits(), variants(), *odd()):
         text = console(study, judge(study), unicode=unicode)
         assert max(map(len, text.splitlines())) <= 80
         assert unicode or text.isascii()
@@ -166,7 +164,7 @@ def test_colour_says_nothing_alone() -> None:
 
 
 def test_markdown_tables_are_whole() -> None:
-    for study in odd():
+    for study in (digits(), variants(), *odd()):
         rows = [line for line in markdown(study, judge(study)).splitlines() if line[:1] == "|"]
         blocks: list[int] = []
         for line in rows:
@@ -316,3 +314,19 @@ def test_evidence_needs_no_torch_and_draws_nothing_unasked() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_verdict_on_the_page_is_that_of_the_study() -> None:
+    """The page goes through the chain without norm; it is printed, not retold."""
+    page = (Path(__file__).parents[2] / "docs" / "reading-a-verdict.md").read_text(encoding="utf-8")
+    shown = console(digits(), judge(digits())).split("\nbatch norm: ")[0]
+    assert f"<!-- verdict: digits -->\n```text\n{shown}```\n<!-- /verdict -->" in page
+
+
+def test_the_page_has_a_section_for_each_link() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reading-a-verdict.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^### (\d) (.+)$", page, re.MULTILINE)
+    links = judge(digits()).chains[0].links
+    assert [(int(number), name.lower()) for number, name in sections] == [
+        (link.number, link.name) for link in links
+    ]

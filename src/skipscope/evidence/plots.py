@@ -163,7 +163,7 @@ class Drawing:
         out = io.StringIO()
         with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            FigureCanvasSVG(self.figure).print_svg(out, metadata=nothing)
+            FigureCanvasSVG(self.figure).print_svg(out, metadata=nothing)  # type: ignore[no-untyped-call]
         written = out.getvalue()
         element = written[written.index("<svg") :]
         return re.sub(r"<[^<>]*>", lambda tag: _own(tag[0], salt), element)

@@ -19,7 +19,11 @@ def html(evidence: Evidence, verdict: Verdict) -> str:
 
     source = files("skipscope.evidence.reports").joinpath(TEMPLATE).read_text(encoding="utf-8")
     engine = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
     )
     pairs = list(dict.fromkeys(arm.pair for arm in evidence.arms))
     drawn = {pair: plots(evidence, pair) for pair in pairs}
