@@ -19,7 +19,7 @@ from skipscope.diagnose import diagnose
 from skipscope.history import History
 from skipscope.records import Diagnosis
 from skipscope.reports import parts as pages
-from skipscope.reports._strict import dumps
+from skipscope.reports.strict import dumps
 
 __all__ = ["Comparison", "compare"]
 

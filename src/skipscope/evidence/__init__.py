@@ -2,3 +2,10 @@
 
 Numbers and text only, without torch: a study that was run is judged and printed again later.
 """
+
+from __future__ import annotations
+
+from skipscope.evidence.judge import judge
+from skipscope.evidence.reports import console, write_reports
+
+__all__ = ["console", "judge", "write_reports"]

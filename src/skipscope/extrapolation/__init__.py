@@ -22,7 +22,7 @@ from skipscope.history import History
 from skipscope.measure.chains import chains
 from skipscope.reports import parts as pages
 from skipscope.reports._expected import usual_placement
-from skipscope.reports._strict import dumps
+from skipscope.reports.strict import dumps
 from skipscope.rule.siblings import stages
 
 __all__ = ["Extrapolation", "extrapolate"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
 from skipscope.reports._collect import view
-from skipscope.reports._strict import dumps
+from skipscope.reports.strict import dumps
 
 if TYPE_CHECKING:
     from skipscope.history import History
