@@ -1,9 +1,10 @@
-"""The command line: read a finished run, or a rule, without torch.
+"""The command line: read a finished run or study, or a rule, without torch; run a study, with it.
 
 skipscope report lightning_logs/version_0
 skipscope check lightning_logs/version_0 --fail-on warning
 skipscope explain RES101
 skipscope rules
+skipscope study
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skipscope import studying
+from skipscope.evidence.store import StudyError
 from skipscope.history import History, HistoryError, history_paths
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         text, code = arguments.run(arguments)
         _write(text)
         return int(code)
-    except (CommandError, HistoryError, OSError) as problem:
+    except (CommandError, HistoryError, StudyError, OSError) as problem:
         print(f"skipscope: {' '.join(str(problem).split())}", file=sys.stderr)
         return 2
 
@@ -64,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_explain)
     rules = commands.add_parser("rules", help="every rule in one line")
     rules.set_defaults(run=_rules)
+    study = commands.add_parser("study", help="a controlled study: with and without shortcuts")
+    studying.add_arguments(study)
     return parser
 
 
