@@ -47,13 +47,19 @@ def run(arguments: argparse.Namespace) -> tuple[str, int]:
         return told(store.load(arguments.report), arguments.report), 0
     kept = f"{arguments.name}-smoke" if arguments.smoke else arguments.name
     folder = arguments.output or Path(FOLDER, kept)
-    evidence: Evidence = import_module("skipscope.study").run_named(
-        arguments.name,
-        folder,
-        jobs=arguments.jobs or cores(),
-        seeds=arguments.seeds,
-        smoke=arguments.smoke,
-    )
+    study = import_module("skipscope.study")
+    try:
+        evidence: Evidence = study.run_named(
+            arguments.name,
+            folder,
+            jobs=arguments.jobs or cores(),
+            seeds=arguments.seeds,
+            smoke=arguments.smoke,
+        )
+    except KeyboardInterrupt:
+        raise store.StudyError(
+            "stopped; what is finished is kept, and the same command goes on"
+        ) from None
     return told(evidence, folder), 0
 
 

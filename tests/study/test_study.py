@@ -1,14 +1,10 @@
-"""A study as a whole: what it refuses, how it goes on, the user's own model, the command line."""
+"""The user's own model, the studies that come along, the command line."""
 
 from __future__ import annotations
 
-import functools
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,166 +13,12 @@ from torch import Tensor, nn
 
 from skipscope.cli import main
 from skipscope.evidence.outcome import Cell
-from skipscope.evidence.store import StoreError, load, load_outcome
+from skipscope.evidence.store import load, load_outcome
 from skipscope.study import Study, StudyError, scaled
+from skipscope.study.named import NAMED
 from skipscope.study.nets import cnn, mlp
-from skipscope.study.starts import he
-from tests.study.nets import WIDTH, Block, ReZero, data, net, study
-
-
-# ------------------------------------------------------------------------ a plain arm with a chance
-@pytest.fixture
-def rezero() -> functools.partial[nn.Module]:
-    return functools.partial(net, block=ReZero)
-
-
-def test_a_start_without_gradient_is_refused(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(StudyError, match=r"straw man.*0e\+00 of the gradient"):
-        study(rezero, depths=(2, 3)).run(tmp_path, progress=False)
-    assert not (tmp_path / "cells").exists()
-
-
-def test_he_gives_it_a_chance(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
-    made = study(rezero, depths=(3,), seeds=1, plain_start="he")
-    evidence = made.run(tmp_path, progress=False)
-    plain = next(o for o in evidence.outcomes if o.cell.arm == "plain")
-    assert plain.readings[0].gradient_first > 1e-3
-    assert "drawn anew" in evidence.protocol["start of plain"]
-    assert "He" in next(arm.title for arm in evidence.arms if arm.role == "plain")
-    assert len({o.weights for o in evidence.outcomes}) == 1  # as the factory drew them
-
-
-def test_a_start_of_the_users_own_is_looked_at_too(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
-    made = study(rezero, depths=(3,), seeds=1, plain_start=lambda model, x: None)
-    with pytest.raises(StudyError, match="after it was drawn anew"):
-        made.run(tmp_path, progress=False)
-
-
-def test_kept_all_the_same_it_is_noted(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
-    evidence = study(rezero, depths=(3,), seeds=1, plain_start="keep").run(tmp_path, progress=False)
-    assert "no fair comparison" in evidence.protocol["start of plain"]
-
-
-def test_he_draws_the_branches_only() -> None:
-    torch.manual_seed(0)
-    model = net(2, ReZero)
-    stem = model[0].weight.clone()
-    he(model, torch.randn(4, 4))
-    assert torch.equal(model[0].weight, stem)
-    assert model[1].alpha.item() == 1
-    assert not model[1].fc.bias.any()
-
-
-def test_hes_start_in_deep_nets_is_no_straw_man(tmp_path: Path) -> None:
-    from skipscope.study.checking import FLOOR, look
-    from skipscope.study.named import digits
-    from skipscope.study.starts import depth_scaled, zero_last
-
-    plan = digits(smoke=True)._plan
-    plain = plan.arm("plain")
-    assert look(plan, plain, 100, 0).weakest > 100 * FLOOR
-    from skipscope.study.arms import restarted
-
-    assert look(plan, restarted(plain, zero_last, ""), 10, 0).weakest == 0
-    assert look(plan, restarted(plain, depth_scaled, ""), 50, 0).weakest < 1e-12
-
-
-# ------------------------------------------------------------------------ taking up
-def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
-    first = study().run(tmp_path, progress=False)
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    assert study().run(tmp_path, progress=False) == first
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == stamps
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"steps": 5}, "steps was 4, is 5"),
-        ({"batch_size": 9}, "batch size was 8, is 9"),
-        ({"lr": 0.02}, "learning rates was 0.01, is 0.02"),
-        ({"depths": (1, 2, 3)}, "depths was 1, 2, is 1, 2, 3"),
-        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "arm scaled-0.5 was not set"),
-        ({"factory": functools.partial(net, block=ReZero), "plain_start": "keep"}, "arm idle was"),
-        ({"loss_fn": lambda out, y: out.square().mean()}, "loss was skipscope.study.plan.cross"),
-    ],
-)
-def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) -> None:  # type: ignore[no-untyped-def]
-    study(seeds=1).run(tmp_path, progress=False)
-    factory = changed.pop("factory", net)
-    with pytest.raises(StoreError, match="another study") as refusal:
-        study(factory, seeds=1, **changed).run(tmp_path, progress=False)
-    assert told in str(refusal.value)
-
-
-def test_what_was_killed_goes_on(tmp_path: Path) -> None:
-    script = (
-        "from tests.study.nets import slow_net, study\n"
-        "if __name__ == '__main__':\n"
-        f"    study(slow_net, steps=400, seeds=3).run({str(tmp_path)!r}, progress=False)\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], env=os.environ)
-    deadline = time.monotonic() + 120
-    while not (done := sorted(tmp_path.rglob("outcome.json"))) and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = sorted(tmp_path.rglob("outcome.json"))
-    from tests.study.nets import slow_net
-
-    made = study(slow_net, steps=400, seeds=3)
-    assert 1 <= len(done) < len(made.cells)
-    assert load(tmp_path).protocol["unfinished"].endswith(f"of {len(made.cells)} trainings")
-    kept = {path: path.read_bytes() for path in done}
-    evidence = made.run(tmp_path, progress=False)
-    assert len(evidence.outcomes) == len(made.cells)
-    assert "unfinished" not in evidence.protocol
-    assert {path: path.read_bytes() for path in done} == kept
-
-
-def test_one_process_at_a_time(tmp_path: Path) -> None:
-    study(seeds=1).run(tmp_path, progress=False)
-    code = (
-        "import sys\nfrom skipscope.history.appending import Appending\n"
-        f"held = Appending(__import__('pathlib').Path({str(tmp_path)!r}, '.running'))\n"
-        "print('held', flush=True)\nsys.stdin.read()\n"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == b"held\n"
-    with pytest.raises(StoreError, match="another process runs this study"):
-        study(seeds=1).run(tmp_path, progress=False)
-    other.communicate()
-    study(seeds=1).run(tmp_path, progress=False)
-
-
-# ------------------------------------------------------------------------ several processes
-def test_two_processes_come_to_the_same(tmp_path: Path) -> None:
-    alone = study().run(tmp_path / "one", progress=False)
-    together = study().run(tmp_path / "two", jobs=2, progress=False)
-    for one, two in zip(alone.outcomes, together.outcomes, strict=True):
-        assert (one.cell, one.train_loss, one.readings) == (two.cell, two.train_loss, two.readings)
-
-
-def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="top level of a module, or run with jobs=1"):
-        study(lambda depth: net(depth)).run(tmp_path, jobs=2, progress=False)
-
-
-def test_an_error_in_another_process_is_told(tmp_path: Path) -> None:
-    made = study(loss_fn=broken_loss)
-    plan = made._plan
-    from skipscope.study.pool import run_cells
-
-    with pytest.raises(StudyError, match=r"(?s)training of .* failed.*no loss today"):
-        list(run_cells(plan, made.cells, tmp_path, 2))
-
-
-def broken_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    raise RuntimeError("no loss today")
+from skipscope.studying import NAMES
+from tests.study.nets import WIDTH, Block, data, net, study
 
 
 # ------------------------------------------------------------------------ the user's own
@@ -334,9 +176,6 @@ def test_where_there_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_names_of_the_command_line_are_those_of_the_studies() -> None:
-    from skipscope.study.named import NAMED
-    from skipscope.studying import NAMES
-
     assert tuple(NAMED) == NAMES
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from torch import Tensor
 
 from skipscope.evidence.store import StudyError
 from skipscope.intervention import intervene
@@ -42,11 +44,14 @@ def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
         samples = Batches(len(data.x_train), plan.batch_size, 1, seed).order[0]
         with intervene(model, shortcut=False, projections=plan.projections) as plain:
             outputs = model.train()(data.x_train[samples])
-            outputs.retain_grad()
+            if isinstance(outputs, Tensor):
+                outputs.retain_grad()
             plan.loss_fn(outputs, data.y_train[samples]).backward()
-        at_outputs = norm([outputs.grad]) or 1.0
+        # Where the model returns something else, the size that a mean loss has there will do.
+        there = outputs.grad if isinstance(outputs, Tensor) else None
+        at_outputs = norm([there]) if there is not None else None
         gradients = [gradient_norm(branch) or 0.0 for branch in blocks.branches]
-        return Look(depth, min(gradients) / at_outputs, len(plain.sites), len(sites))
+        return Look(depth, min(gradients) / (at_outputs or 1.0), len(plain.sites), len(sites))
 
 
 def with_chance(
@@ -97,9 +102,7 @@ def _depth_of(share: str) -> int:
 def _drawn_anew(arm: Arm, wanted: PlainStart) -> Arm | None:
     if wanted == "he":
         return restarted(arm, he, "branches drawn anew after He")
-    if isinstance(wanted, Callable):  # type: ignore[arg-type]
-        return restarted(arm, wanted, "branches drawn anew")  # type: ignore[arg-type]
-    return None
+    return restarted(arm, wanted, "branches drawn anew") if callable(wanted) else None
 
 
 def _words(one: Look) -> str:

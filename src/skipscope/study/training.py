@@ -45,7 +45,8 @@ def train(plan: Plan, cell: Cell, folder: Path) -> Outcome:
         old.unlink()
     with own_random_state(), one_thread(), _quiet():
         outcome = Training(plan, cell, own).run()
-    return replace(outcome, history=f"{CELLS}/{cell.key}/{history_paths(own)[0].name}")
+    written = history_paths(own)  # none where the disk took none, which the log tells
+    return replace(outcome, history=f"{CELLS}/{cell.key}/{written[0].name}" if written else "")
 
 
 @contextmanager
@@ -118,8 +119,7 @@ class Training:
                     break
             scores = self._scores()
             diagnosis = self.monitor.diagnose()
-        history = History.load(history_paths(str(self.monitor.options.dirpath))[0])
-        return self._outcome(scores, diagnosis, history, time.perf_counter() - started)
+        return self._outcome(scores, diagnosis, time.perf_counter() - started)
 
     # ------------------------------------------------------------------ one step
     def _step(self, step: int, samples: Tensor) -> None:
@@ -178,7 +178,6 @@ class Training:
         self,
         scores: tuple[Score, Score, Score | None],
         diagnosis: Diagnosis,
-        history: History,
         seconds: float,
     ) -> Outcome:
         parameters = list(self.model.parameters())
@@ -199,7 +198,7 @@ class Training:
             train_loss_batch=by_batch.loss if by_batch else None,
             train_error_batch=by_batch.error if by_batch else None,
             steps_to_90=self.course.steps_to_90,
-            readings=with_ratios(self.course.readings, history),
+            readings=with_ratios(self.course.readings, self.monitor.history),
             findings=tuple((f.code, f.severity) for f in diagnosis.standing),
             weights=self.weights,
         )

@@ -56,6 +56,6 @@ class CellMonitor(Monitor):
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, folder: Path, steps: frozenset[int]
     ) -> None:
-        super().__init__(model, optimizer, dirpath=str(folder), report=[], on_error="raise")
+        super().__init__(model, optimizer, dirpath=str(folder), report=[])
         self._schedule = _Chosen(self.options.every_n_steps, steps=steps)
         self._judge = _Silent(self.options)
