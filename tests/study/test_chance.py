@@ -35,6 +35,8 @@ def test_he_gives_it_a_chance(tmp_path: Path, rezero) -> None:  # type: ignore[n
     assert plain.readings[0].gradient_first > 1e-3
     assert "drawn anew" in evidence.protocol["start of plain"]
     assert "He" in next(arm.title for arm in evidence.arms if arm.role == "plain")
+    differs = {arm.role: arm.differs for arm in evidence.arms}
+    assert differs["residual"] == "shortcut, and start of the branches"
     assert len({o.weights for o in evidence.outcomes}) == 1  # as the factory drew them
 
 

@@ -54,7 +54,7 @@ class Arm:
         return tuple(d for d in depths if self.depths is None or d in self.depths)
 
 
-def scaled(branch_scale: float, name: str = "", pair: str = "") -> Arm:
+def scaled(branch_scale: float, name: str = "", pair: str = "model") -> Arm:
     """The residual model with y = s + a F.
 
     >>> scaled(0.1).name
@@ -73,14 +73,16 @@ def scaled(branch_scale: float, name: str = "", pair: str = "") -> Arm:
 
 _KNOWN = {
     "plain": Arm(
-        ArmFacts("plain", "plain: no shortcuts", "plain", ""), shortcut=False, on_grid=True
+        ArmFacts("plain", "plain: no shortcuts", "plain", "model"), shortcut=False, on_grid=True
     ),
     "residual": Arm(
-        ArmFacts("residual", "residual: the model as it is", "residual", "", "shortcut"),
+        ArmFacts("residual", "residual: the model as it is", "residual", "model", "shortcut"),
         on_grid=True,
     ),
     "idle": Arm(
-        ArmFacts("idle", "residual, branches times 0", "idle", "", "branches times 0"),
+        ArmFacts(
+            "idle", "residual, branches times 0", "idle", "model", "shortcut, and branches times 0"
+        ),
         branch_scale=0.0,
     ),
 }

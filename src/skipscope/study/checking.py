@@ -63,12 +63,21 @@ def with_chance(
         StudyError: a plain arm starts without a gradient, and is neither to be drawn anew nor kept.
     """
     notes: dict[str, str] = {}
-    arms: list[Arm] = []
-    for arm in plan.arms:
+    arms = list(plan.arms)
+    for place, arm in enumerate(plan.arms):
         if arm.facts.role == "plain":
-            arm = _examined(plan, arm, arm.at(depths), seed, wanted, notes)
-        arms.append(arm)
+            arms[place] = _examined(plan, arm, arm.at(depths), seed, wanted, notes)
+            if arms[place] is not arm:
+                arms = [_starting_otherwise(one, arm.facts.pair) for one in arms]
     return replace(plan, arms=tuple(arms)), notes
+
+
+def _starting_otherwise(arm: Arm, pair: str) -> Arm:
+    """An arm whose pair's plain arm was drawn anew: more than the shortcut differs now."""
+    facts = arm.facts
+    if facts.pair != pair or facts.role == "plain":
+        return arm
+    return replace(arm, facts=replace(facts, differs=f"{facts.differs}, and start of the branches"))
 
 
 def _examined(

@@ -148,7 +148,13 @@ def shortcuts(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
         Arm(ArmFacts("plain", "plain between stages", "plain", pair), shortcut=False),
         Arm(ArmFacts("residual", boundaries, "residual", pair, "shortcut")),
         Arm(
-            ArmFacts("idle", f"{boundaries}, branches times 0", "idle", pair, "branches times 0"),
+            ArmFacts(
+                "idle",
+                f"{boundaries}, branches times 0",
+                "idle",
+                pair,
+                "shortcut, and branches times 0",
+            ),
             branch_scale=0.0,
             depths=(deepest,),
         ),
