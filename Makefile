@@ -10,7 +10,7 @@ STAMP   := .venv/.installed
 test test-all compatibility: export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all check format bench faults compatibility docs build clean
+.PHONY: help venv demo study test test-all check format bench faults compatibility docs build clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ venv: $(STAMP)  ## .venv with everything, versions from constraints.txt
 
 demo: $(STAMP)  ## train a residual CNN on digits and print its health (SICK=1: with a planted fault)
 	$(BIN)/python docs/examples/digits.py $(if $(SICK),--sick)
+
+study: $(STAMP)  ## the controlled study on digits: with and without shortcuts (3 minutes)
+	$(BIN)/skipscope study
 
 test: $(STAMP)  ## the tests that CI runs, doctests among them
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"

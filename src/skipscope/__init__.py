@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skipscope.lightning import ResidualMonitor as ResidualMonitor
     from skipscope.monitor import Monitor as Monitor
     from skipscope.preflighting import preflight as preflight
+    from skipscope.study import Study as Study
     from skipscope.theory import depth_multiplier as depth_multiplier
 
 # No name here is that of a submodule: importing that would put the module in the function's place.
@@ -28,6 +29,7 @@ _PLACES = {
     "Intervention": "lightning",
     "Monitor": "monitor",
     "ResidualMonitor": "lightning",
+    "Study": "study",
     "ablate": "ablation",
     "compare": "comparison",
     "depth_multiplier": "theory",
@@ -42,6 +44,7 @@ __all__ = [
     "Intervention",
     "Monitor",
     "ResidualMonitor",
+    "Study",
     "ablate",
     "compare",
     "depth_multiplier",

@@ -1,9 +1,10 @@
-"""The command line: read a finished run, or a rule, without torch.
+"""The command line: read a finished run or study, or a rule, without torch; run a study, with it.
 
 skipscope report lightning_logs/version_0
 skipscope check lightning_logs/version_0 --fail-on warning
 skipscope compare lightning_logs/version_0 lightning_logs/version_1
 skipscope extrapolate lightning_logs/version_0 --depth 4x
+skipscope study
 skipscope explain RES101
 skipscope rules
 
@@ -27,6 +28,7 @@ _FILES = (
     "check",  # the same as an exit code
     "compare",  # two runs side by side
     "extrapolate",  # the same net at another depth
+    "study",  # with and without shortcuts
     "explain",  # what a rule sees
     "rules",  # all of them
 )

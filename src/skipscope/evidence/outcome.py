@@ -80,6 +80,7 @@ class Outcome:
     readings: tuple[Reading, ...] = ()
     findings: tuple[tuple[str, str], ...] = ()  #: code and severity of each root at the end
     history: str = ""  #: its history's file, from the study's folder
+    weights: str = ""  #: hash of the weights as the factory drew them, before the arm's start
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,92 @@
+"""skipscope study: run a controlled study, or judge a finished one again.
+
+The command line is of the offline arm, so that a report needs no torch; a study trains, and needs
+it. `skipscope.study` is therefore loaded by name when a study is to be run, and not imported: with
+`--report` it never is.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from importlib import import_module
+from pathlib import Path
+
+from skipscope.cli._command import Command, CommandError
+
+NAMES = ("digits", "shortcuts", "norms")
+FOLDER = "study_runs"
+
+
+def _add(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "name", choices=NAMES, nargs="?", default=NAMES[0], help=f"which study ({NAMES[0]})"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help=f"where it is written ({FOLDER}/NAME)"
+    )
+    parser.add_argument(
+        "--jobs", type=_count, metavar="N", help="processes that train (one for each core)"
+    )
+    parser.add_argument("--seeds", type=_count, default=3, metavar="N", help="how many (3)")
+    parser.add_argument("--smoke", action="store_true", help="a small one: seconds, one seed")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FOLDER",
+        help="train nothing, judge the study in FOLDER again, as far as it got",
+    )
+
+
+def _run(arguments: Namespace) -> tuple[str, int]:
+    from skipscope.evidence.store import StudyError
+
+    try:
+        folder = arguments.report or _trained(arguments)
+        return _judged(folder), 0
+    except StudyError as problem:
+        raise CommandError(str(problem)) from problem
+    except KeyboardInterrupt:
+        raise CommandError(
+            "stopped; what is finished is kept, and the same command goes on"
+        ) from None
+
+
+def _trained(arguments: Namespace) -> Path:
+    kept = f"{arguments.name}-smoke" if arguments.smoke else arguments.name
+    folder: Path = arguments.output or Path(FOLDER, kept)
+    import_module("skipscope.study").run_named(
+        arguments.name,
+        folder,
+        jobs=arguments.jobs or _cores(),
+        seeds=arguments.seeds,
+        smoke=arguments.smoke,
+    )
+    return folder
+
+
+def _judged(folder: Path) -> str:
+    """What is printed of a study; its reports are written beside it."""
+    from skipscope.evidence import console, judge, write_reports
+    from skipscope.evidence.store import load
+
+    evidence = load(folder)
+    verdict = judge(evidence)
+    written = [path.name for path in write_reports(evidence, verdict, folder)]
+    return f"{console(evidence, verdict)}\nwritten to {folder}: {', '.join(written)}\n"
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+COMMAND = Command("study", "a controlled study: with and without shortcuts", _add, _run)

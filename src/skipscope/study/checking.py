@@ -1,0 +1,129 @@
+"""Whether a plain arm has a chance: a start that lives by its shortcuts has no gradient without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import Tensor
+
+from skipscope.evidence.store import StudyError
+from skipscope.intervention import intervene
+from skipscope.study.arms import Arm, Start, restarted
+from skipscope.study.data import Batches
+from skipscope.study.plan import Plan, one_thread, own_random_state
+from skipscope.study.readings import Blocks, gradient_norm, norm
+from skipscope.study.starts import he
+
+#: What becomes of a plain arm whose start has no gradient: refused, drawn anew, or let be.
+PlainStart = Literal["refuse", "he", "keep"] | Start
+
+#: A block whose gradient is less than this share of that at the outputs has none to speak of. He's
+#: start keeps 5e-2 over 100 layers without norm; 1/sqrt(N) leaves 4e-5 at 20 layers, 1e-17 at 50.
+FLOOR = 1e-4
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a plain arm shows before it trains, at one depth."""
+
+    depth: int
+    weakest: float  #: smallest gradient norm of a block, over that at the outputs
+    cut: int  #: shortcuts left out
+    sites: int
+
+
+def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
+    """One forward and backward of a plain arm on the first batch."""
+    with own_random_state(), one_thread():
+        model, _ = plan.build(arm, depth, seed)
+        sites = plan.sites(model)
+        blocks = Blocks(model, sites, plan.example())
+        data = plan.data.to(plan.device)
+        samples = Batches(len(data.x_train), plan.batch_size, 1, seed).order[0]
+        with intervene(model, shortcut=False, projections=plan.projections) as plain:
+            outputs = model.train()(data.x_train[samples])
+            if isinstance(outputs, Tensor):
+                outputs.retain_grad()
+            plan.loss_fn(outputs, data.y_train[samples]).backward()
+        # Where the model returns something else, the size that a mean loss has there will do.
+        there = outputs.grad if isinstance(outputs, Tensor) else None
+        at_outputs = norm([there]) if there is not None else None
+        gradients = [gradient_norm(branch) or 0.0 for branch in blocks.branches]
+        return Look(depth, min(gradients) / (at_outputs or 1.0), len(plain.sites), len(sites))
+
+
+def with_chance(
+    plan: Plan, depths: Sequence[int], seed: int, wanted: PlainStart
+) -> tuple[Plan, dict[str, str]]:
+    """The plan with plain arms that can train, and what there is to say of them.
+
+    Raises:
+        StudyError: a plain arm starts without a gradient, and is neither to be drawn anew nor kept.
+    """
+    notes: dict[str, str] = {}
+    arms = list(plan.arms)
+    for place, arm in enumerate(plan.arms):
+        if arm.facts.role == "plain":
+            arms[place] = _examined(plan, arm, arm.at(depths), seed, wanted, notes)
+            if arms[place] is not arm:
+                arms = [_starting_otherwise(one, arm.facts.pair) for one in arms]
+    return replace(plan, arms=tuple(arms)), notes
+
+
+def _starting_otherwise(arm: Arm, pair: str) -> Arm:
+    """An arm whose pair's plain arm was drawn anew: more than the shortcut differs now."""
+    facts = arm.facts
+    if facts.pair != pair or facts.role == "plain":
+        return arm
+    return replace(arm, facts=replace(facts, differs=f"{facts.differs}, and start of the branches"))
+
+
+def _examined(
+    plan: Plan,
+    arm: Arm,
+    depths: Sequence[int],
+    seed: int,
+    wanted: PlainStart,
+    notes: dict[str, str],
+) -> Arm:
+    looks = [look(plan, arm, depth, seed) for depth in depths]
+    worst = min(looks, key=lambda one: one.weakest)
+    if worst.weakest < FLOOR and wanted == "keep":
+        notes[f"start of {arm.name}"] = f"kept, though {_words(worst)}: no fair comparison"
+    elif worst.weakest < FLOOR:
+        again = _drawn_anew(arm, wanted)
+        second = [look(plan, again, depth, seed) for depth in depths] if again else []
+        if again is None or min(one.weakest for one in second) < FLOOR:
+            raise StudyError(_refusal(arm, worst, again is not None))
+        notes[f"start of {arm.name}"] = f"drawn anew: as the factory made it, {_words(worst)}"
+        arm, looks = again, second
+    shares = {f"{one.cut} of {one.sites} at depth {one.depth}" for one in looks}
+    notes[f"shortcuts cut in {arm.name}"] = ", ".join(sorted(shares, key=_depth_of))
+    return arm
+
+
+def _depth_of(share: str) -> int:
+    return int(share.rpartition(" ")[2])
+
+
+def _drawn_anew(arm: Arm, wanted: PlainStart) -> Arm | None:
+    if wanted == "he":
+        return restarted(arm, he, "branches drawn anew after He")
+    return restarted(arm, wanted, "branches drawn anew") if callable(wanted) else None
+
+
+def _words(one: Look) -> str:
+    return f"at depth {one.depth} a block has only {one.weakest:.0e} of the gradient at the outputs"
+
+
+def _refusal(arm: Arm, worst: Look, tried: bool) -> str:
+    again = " after it was drawn anew," if tried else ""
+    return (
+        f"arm {arm.name!r} would be a straw man:{again} without shortcuts its start leaves no "
+        f"gradient ({_words(worst)}). A start made for shortcuts (zero-init, 1/sqrt(N), ReZero, "
+        "LayerScale) cannot train without them, at any depth. plain_start='he' draws the branches "
+        "of the plain arm anew after He, a function (model, x) does it otherwise, and 'keep' "
+        "trains it all the same, with a note in the report"
+    )

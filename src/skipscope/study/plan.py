@@ -1,0 +1,143 @@
+"""What every training of a study is given; it can be sent to another process."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from skipscope.evidence.store import StudyError
+from skipscope.find import find_residuals
+from skipscope.intervention.arm import Projections
+from skipscope.records import Site
+from skipscope.study.arms import Arm, Factory
+from skipscope.study.data import Data
+
+Loss = Callable[[Any, Tensor], Tensor]  #: (outputs, targets) -> mean loss
+Wrong = Callable[[Any, Tensor], Tensor]  #: (outputs, targets) -> of each target, whether missed
+MakeOptimizer = Callable[[list[nn.Parameter], float], Optimizer]  #: (parameters, lr)
+
+#: Added to the seed for what a training draws (dropout), so that starts may draw as they like.
+TRAINING = 1_000_003
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Over classes on the last axis where all others are the targets'; else PyTorch's layout."""
+    if outputs.shape[:-1] == targets.shape:
+        return F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
+    return F.cross_entropy(outputs, targets)
+
+
+def misclassified(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the likeliest class is not the target's; true of outputs that are not finite."""
+    axis = -1 if outputs.shape[:-1] == targets.shape else 1
+    return (outputs.argmax(axis) != targets) | ~torch.isfinite(outputs).all(axis)
+
+
+def sgd(parameters: list[nn.Parameter], lr: float) -> Optimizer:
+    """SGD with momentum 0.9, without weight decay."""
+    # Fused, a step over the two hundred tensors of a deep net takes half the time.
+    return torch.optim.SGD(
+        parameters, lr=lr, momentum=0.9, fused=parameters[0].device.type == "cpu"
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every training is given."""
+
+    factory: Factory | nn.Module
+    arms: tuple[Arm, ...]
+    data: Data
+    loss_fn: Loss
+    wrong: Wrong
+    optimizer: MakeOptimizer
+    steps: int
+    batch_size: int
+    projections: Projections
+    device: str
+
+    def arm(self, name: str) -> Arm:
+        """The arm of this name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def build(self, arm: Arm, depth: int, seed: int) -> tuple[nn.Module, str]:
+        """The arm's model from a seed, and a hash of its weights before the arm's start."""
+        factory = arm.factory or self.factory
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - what a user's factory may draw from
+        model = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(depth)
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"Study: the factory made a {type(model).__name__}, not an nn.Module")
+        model.to(self.device)
+        weights = fingerprint(model)
+        if arm.start is not None:
+            arm.start(model, self.example())
+        torch.manual_seed(seed + TRAINING)
+        return model, weights
+
+    def example(self, samples: int = 8) -> Tensor:
+        """The first inputs."""
+        return self.data.x_train[:samples].to(self.device)
+
+    def sites(self, model: nn.Module) -> list[Site]:
+        """The block-level sites of a model, in the order in which they run.
+
+        Raises:
+            StudyError: there are none.
+        """
+        found = find_residuals(model, self.example())
+        sites = [site for site in found.sites if not site.nested]
+        if not sites:
+            unseen = "; ".join(f"{one.where or 'model'}: {one.reason}" for one in found.unseen[:3])
+            raise StudyError(
+                f"Study: {type(model).__name__} has no residual addition that could be left out"
+                + (f" ({unseen})" if unseen else "")
+            )
+        return sites
+
+
+def fingerprint(model: nn.Module) -> str:
+    """Of a model's parameters and buffers, 12 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, Tensor):
+            digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(values.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+@contextmanager
+def own_random_state() -> Iterator[None]:
+    """What is drawn inside changes nothing outside."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)  # noqa: NPY002
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread: small nets gain nothing from more, and sums keep their order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

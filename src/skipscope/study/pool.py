@@ -1,0 +1,152 @@
+"""Cells over several processes, each of which trains one after the other.
+
+Processes are spawned: a fork of one that has threads or a device is not safe. They end with the
+study's own process, however that ends, and leave the cell they train unfinished: a process that
+outlived it would write into cells that are begun anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Generator, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from skipscope.evidence.outcome import Cell, Outcome
+from skipscope.evidence.store import StudyError, save_outcome
+from skipscope.study.plan import Plan
+from skipscope.study.training import train
+
+Answer = Outcome | str  #: what came of a cell, or the traceback of an error
+
+
+def run_cell(plan: Plan, cell: Cell, folder: Path) -> Outcome:
+    """Trains a cell and writes its outcome, last of all its files."""
+    outcome = train(plan, cell, folder)
+    save_outcome(folder, outcome)
+    return outcome
+
+
+def run_cells(
+    plan: Plan, cells: Sequence[Cell], folder: Path, jobs: int
+) -> Generator[Outcome, None, None]:
+    """What comes of some cells, as they end, the long ones begun first.
+
+    Raises:
+        StudyError: the plan cannot be sent to a process, a process ended, or a training failed.
+    """
+    waiting = sorted(cells, key=lambda cell: (-cell.depth, cell.seed, cell.key))
+    if jobs == 1 or len(waiting) < 2:
+        for cell in waiting:
+            yield run_cell(plan, cell, folder)
+        return
+    with _Pool(_pickled(plan), folder, min(jobs, len(waiting))) as pool:
+        yield from pool.run(waiting)
+
+
+def _pickled(plan: Plan) -> bytes:
+    try:
+        return pickle.dumps(plan)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise StudyError(
+            f"jobs: another process cannot be given this study ({error}): define the factory, the "
+            "loss and the optimizer at the top level of a module, or run with jobs=1"
+        ) from error
+
+
+class _Pool:
+    """Some processes, and the cell that each has."""
+
+    def __init__(self, plan: bytes, folder: Path, jobs: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._workers: dict[Connection, SpawnProcess] = {}
+        self._has: dict[Connection, Cell] = {}
+        for _ in range(jobs):
+            ours, theirs = context.Pipe()
+            worker = context.Process(target=_work, args=(theirs, folder), daemon=True)
+            worker.start()
+            theirs.close()
+            self._workers[ours] = worker
+        for pipe in self._workers:
+            # A process that ended at once is told of where its answer is missed.
+            _try_send(pipe, plan)
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for pipe, worker in self._workers.items():
+            pipe.close()
+            if kind is not None:  # what it trains now is begun anew another time
+                worker.terminate()
+        for worker in self._workers.values():
+            worker.join()
+
+    def run(self, waiting: list[Cell]) -> Iterator[Outcome]:
+        """What comes of the cells, as they end."""
+        for pipe in self._workers:
+            self._next(pipe, waiting)
+        while self._has:
+            for ready in wait(list(self._has)):
+                pipe = next(one for one in self._has if one is ready)
+                outcome = self._answer(pipe)
+                self._next(pipe, waiting)
+                yield outcome
+
+    def _next(self, pipe: Connection, waiting: list[Cell]) -> None:
+        if waiting:
+            self._has[pipe] = waiting.pop(0)
+            _try_send(pipe, self._has[pipe])
+
+    def _answer(self, pipe: Connection) -> Outcome:
+        cell = self._has.pop(pipe)
+        try:
+            answer: Answer = pipe.recv()
+        except (EOFError, ConnectionError):
+            self._workers[pipe].join()
+            raise StudyError(
+                f"the process that trained {cell.key} ended "
+                f"(exit code {self._workers[pipe].exitcode}); what is finished is kept, and the "
+                "same call goes on. A script that starts a study with jobs needs "
+                "`if __name__ == '__main__':` around it"
+            ) from None
+        if isinstance(answer, str):
+            raise StudyError(f"the training of {cell.key} failed:\n{answer}")
+        return answer
+
+
+def _try_send(pipe: Connection, what: object) -> None:
+    try:
+        pipe.send(what)
+    except ConnectionError:
+        return  # the missing answer tells
+
+
+def _work(pipe: Connection, folder: Path) -> None:
+    """A process: takes the plan, then cells until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the study's to answer
+    threading.Thread(target=_end_with_the_study, daemon=True).start()
+    try:
+        plan: Plan = pickle.loads(pipe.recv())
+        while True:
+            cell: Cell = pipe.recv()
+            try:
+                answer: Answer = run_cell(plan, cell, folder)
+            except Exception:
+                answer = traceback.format_exc()
+            pipe.send(answer)
+    except (EOFError, ConnectionError):
+        return
+
+
+def _end_with_the_study() -> None:
+    study = multiprocessing.parent_process()
+    if study is not None:
+        study.join()
+        os._exit(1)

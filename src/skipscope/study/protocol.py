@@ -1,0 +1,99 @@
+"""What was held equal, in words; and what a study's results depend on, to tell one from another."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from skipscope.evidence.outcome import Cell
+from skipscope.study.arms import Arm
+from skipscope.study.plan import Plan, own_random_state
+from skipscope.study.training import describe_optimizer
+
+
+def protocol(plan: Plan, seeds: Sequence[int], cells: Sequence[Cell]) -> dict[str, str]:
+    """What was held equal, to be printed above the results."""
+    data = plan.data
+    given = isinstance(plan.factory, nn.Module)
+    weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
+    return {
+        "trainings": str(len(cells)),
+        "seeds": ", ".join(map(str, seeds)),
+        "training samples": str(len(data.x_train)),
+        "validation samples": str(len(data.x_validation)),
+        "steps": f"{plan.steps} of {min(plan.batch_size, len(data.x_train))} samples",
+        "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
+        "initial weights": weights,
+        "optimizer": _optimizer(plan, cells[0].lr),
+        "augmentation": "none by the study",
+        "projections": "kept in the plain arms" if plan.projections == "keep" else "cut too",
+        "torch": torch.__version__,
+    }
+
+
+def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> dict[str, str]:
+    """All that a result depends on, each as a short text; equal texts mean an equal study."""
+    settings = {
+        "cells": _hash("\n".join(cell.key for cell in cells)),
+        "depths": _listed(cell.depth for cell in cells),
+        "seeds": _listed(cell.seed for cell in cells),
+        "learning rates": ", ".join(f"{lr:g}" for lr in sorted({cell.lr for cell in cells})),
+        "data": plan.data.fingerprint,
+        "steps": str(plan.steps),
+        "batch size": str(plan.batch_size),
+        "loss": words(plan.loss_fn),
+        "error": words(plan.wrong),
+        "optimizer": _optimizer(plan, lr),
+        "projections": plan.projections,
+        "device": plan.device,
+        "torch": torch.__version__,
+    }
+    for arm in plan.arms:
+        settings[f"arm {arm.name}"] = _arm(plan, arm, min(c.depth for c in cells), seed)
+    return settings
+
+
+def _listed(numbers: Any) -> str:
+    return ", ".join(map(str, sorted(set(numbers))))
+
+
+def _arm(plan: Plan, arm: Arm, depth: int, seed: int) -> str:
+    """How an arm adds, starts and trains; with the model's wiring and weights at one depth."""
+    with own_random_state():
+        model, weights = plan.build(arm, depth, seed)
+    start = words(arm.start) if arm.start is not None else "as made"
+    return (
+        f"{arm.facts.role}, shortcut {arm.shortcut}, branch x {arm.branch_scale:g}, start {start}, "
+        f"warm-up {arm.warmup}, model {_hash(repr(model))}, weights {weights}"
+    )
+
+
+def _optimizer(plan: Plan, lr: float) -> str:
+    return describe_optimizer(plan.optimizer([nn.Parameter(torch.zeros(1))], lr))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def words(function: Callable[..., Any]) -> str:
+    """A function's name, which is the same in another process.
+
+    >>> words(functools.partial(max, key=abs))
+    'max(key=abs)'
+    """
+    if isinstance(function, functools.partial):
+        given = [repr(one) for one in function.args]
+        given += [
+            f"{key}={words(one) if callable(one) else repr(one)}"
+            for key, one in function.keywords.items()
+        ]
+        return f"{words(function.func)}({', '.join(given)})"
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    module = getattr(function, "__module__", None)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"

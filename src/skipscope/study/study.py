@@ -1,0 +1,271 @@
+"""A controlled study: the same net with and without its shortcuts, over depths and seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from skipscope.evidence.outcome import Cell, Evidence
+from skipscope.evidence.store import (
+    STUDY,
+    Planned,
+    StoreError,
+    load,
+    load_outcome,
+    load_plan,
+    save_plan,
+)
+from skipscope.history import HistoryInUseError
+from skipscope.history.appending import Appending
+from skipscope.intervention.arm import Projections
+from skipscope.study.arms import Arm, Factory, choose
+from skipscope.study.checking import PlainStart, with_chance
+from skipscope.study.data import Data
+from skipscope.study.plan import (
+    Loss,
+    MakeOptimizer,
+    Plan,
+    Wrong,
+    cross_entropy,
+    misclassified,
+    own_random_state,
+    sgd,
+)
+from skipscope.study.pool import run_cells
+from skipscope.study.progress import Progress
+from skipscope.study.protocol import configuration, protocol
+
+LOCK = ".running"  #: a file that is locked while a process runs the study
+
+
+class Study:
+    """Trains a residual model and its own plain control under equal conditions, and writes it down.
+
+    The arms differ in the shortcut only: same modules, same initial weights for a seed, same
+    batches in the same order, same optimizer and steps. What they came to goes into a folder, which
+    `skipscope.evidence` judges, and `skipscope study --report FOLDER` shows.
+
+    Args:
+        factory: depth -> model, or a model, which then is the only depth. What a factory draws
+            follows from the seed; a model's weights are its own, and seeds change the batches only.
+        data: (x_train, y_train, x_validation, y_validation), or two datasets; held in memory.
+        arms: "plain" (no shortcuts), "residual" (the model as it is), "idle" (branches times 0), or
+            an `Arm`, as `scaled(0.1)` makes one.
+        depths: what the factory is called with; not for a model.
+        seeds: their number, or they themselves.
+        lr: learning rate of the comparison.
+        rates: a grid of learning rates for the plain and the residual arm; none where empty.
+        grid_depth: at which depth the grid is tried; None: the one in the middle.
+        grid_seeds: their number, or they themselves; None: all of the study's.
+        steps: optimizer steps.
+        batch_size: samples in a batch.
+        optimizer: (parameters, lr) -> optimizer; None: SGD with momentum 0.9.
+        loss_fn: (outputs, targets) -> mean loss; None: cross-entropy.
+        wrong: (outputs, targets) -> for each target, whether it was missed; None: by the likeliest
+            class.
+        projections: whether the plain arm keeps projections P(x) or has them "cut" too, which
+            leaves P without a gradient.
+        plain_start: what becomes of a plain arm whose start has no gradient without shortcuts:
+            "refuse", "he" (its branches drawn anew), a function (model, x) that changes it, or
+            "keep" it, with a note.
+        device: where it trains.
+        name: short, of the study.
+        title: of its report.
+
+    Raises:
+        TypeError: `data`, or what the factory makes, is nothing that can be trained.
+        ValueError: an argument is out of range, or says something that there is not.
+
+    Example:
+        >>> import tempfile, torch
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = nn.Linear(8, 8)
+        ...     def forward(self, x):
+        ...         return x + self.fc(x.relu())
+        >>> def net(depth):
+        ...     blocks = [Block() for _ in range(depth)]
+        ...     return nn.Sequential(nn.Linear(4, 8), *blocks, nn.Linear(8, 2))
+        >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+        >>> y = (x[:, 0] > 0).long()
+        >>> study = Study(net, (x, y, x, y), depths=(1, 2), seeds=1, steps=3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     evidence = study.run(folder, progress=False)
+        >>> [outcome.cell.key for outcome in evidence.outcomes][:2]
+        ['plain-d001-s0-lr0.01', 'plain-d002-s0-lr0.01']
+    """
+
+    def __init__(
+        self,
+        factory: Factory | nn.Module,
+        data: Any,
+        *,
+        arms: Sequence[str | Arm] = ("plain", "residual", "idle"),
+        depths: Sequence[int] | None = None,
+        seeds: int | Sequence[int] = 3,
+        lr: float = 0.01,
+        rates: Sequence[float] = (),
+        grid_depth: int | None = None,
+        grid_seeds: int | Sequence[int] | None = None,
+        steps: int = 330,
+        batch_size: int = 128,
+        optimizer: MakeOptimizer | None = None,
+        loss_fn: Loss | None = None,
+        wrong: Wrong | None = None,
+        projections: Projections = "keep",
+        plain_start: PlainStart = "refuse",
+        device: str = "cpu",
+        name: str = "study",
+        title: str = "",
+    ) -> None:
+        for what, number in (("steps", steps), ("batch_size", batch_size)):
+            if number < 1:
+                raise ValueError(f"{what} must be 1 or more, got {number}")
+        if projections not in ("keep", "cut"):
+            raise ValueError(f"projections must be 'keep' or 'cut', got {projections!r}")
+        self.seeds = _seeds(seeds)
+        self.grid_seeds = self.seeds if grid_seeds is None else _seeds(grid_seeds)
+        self.lr, self.rates = float(lr), tuple(sorted({float(rate) for rate in rates}))
+        self.name, self.title = name, title or name
+        self._plain_start = plain_start
+        self._plan = Plan(
+            factory, choose(arms), Data.of(data), loss_fn or cross_entropy,
+            wrong or misclassified, optimizer or sgd, steps, batch_size, projections, device,
+        )  # fmt: skip
+        self._check_targets(wrong)
+        self.depths = self._depths(depths)
+        middle = self.depths[len(self.depths) // 2]
+        self.grid_depth = middle if grid_depth is None else grid_depth
+        if self.rates and self.grid_depth not in self.depths:
+            raise ValueError(f"grid_depth must be one of {self.depths}, got {self.grid_depth}")
+
+    def _depths(self, wanted: Sequence[int] | None) -> tuple[int, ...]:
+        factory = self._plan.factory
+        if isinstance(factory, nn.Module):
+            if wanted is not None:
+                raise ValueError("depths: a model has the depth it has; give a factory")
+            with own_random_state():
+                return (len(self._plan.sites(self._plan.build(self._plan.arms[0], 0, 0)[0])),)
+        depths = tuple(sorted(set(wanted if wanted is not None else (10, 20, 50, 100))))
+        if not depths or depths[0] < 1:
+            raise ValueError(f"depths must be numbers from 1 on, got {wanted!r}")
+        return depths
+
+    def _check_targets(self, wrong: Wrong | None) -> None:
+        if wrong is None and self._plan.data.y_train.is_floating_point():
+            raise ValueError(
+                "wrong: the targets are no classes, so say when one is missed: "
+                "wrong=lambda outputs, targets: (outputs - targets).abs() > 0.1"
+            )
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every training of the study, in the order of the report."""
+        found: list[Cell] = []
+        for arm in self._plan.arms:
+            for depth in arm.at(self.depths):
+                found += [Cell(arm.name, depth, seed, self.lr) for seed in self.seeds]
+        for arm in self._plan.arms:
+            if arm.on_grid and self.grid_depth in arm.at(self.depths):
+                found += [
+                    Cell(arm.name, self.grid_depth, seed, rate)
+                    for rate in self.rates
+                    for seed in self.grid_seeds
+                ]
+        return tuple(dict.fromkeys(found))
+
+    def run(
+        self, folder: str | os.PathLike[str], *, jobs: int = 1, progress: bool = True
+    ) -> Evidence:
+        """Trains what is not finished yet in a folder, and returns what is there then.
+
+        A study that was stopped, however it was, goes on where it stood. Random state and threads
+        of the caller stay as they were.
+
+        Args:
+            folder: where it is written; made where it is not there.
+            jobs: processes that train, one thread each. More than one needs everything that the
+                study is given to be importable, and a script's `if __name__ == "__main__":`.
+            progress: whether a bar is shown on standard error.
+
+        Raises:
+            StudyError: the plain arm would be a straw man, or a training failed.
+            StoreError: the folder holds another study (it says what differs), or is in use.
+        """
+        if jobs < 1:
+            raise ValueError(f"jobs must be 1 or more, got {jobs}")
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        with closing(_Held(target)):
+            return self._run(target, jobs, progress)
+
+    def _run(self, target: Path, jobs: int, progress: bool) -> Evidence:
+        plan, notes = with_chance(self._plan, self.depths, self.seeds[0], self._plain_start)
+        cells = self.cells
+        self._take_up(target, plan, notes, cells)
+        waiting = [cell for cell in cells if load_outcome(target, cell) is None]
+        bar = Progress(self.name, sum(c.depth for c in waiting), shown=progress and bool(waiting))
+        with ExitStack() as stack:
+            stack.callback(bar.end)
+            for outcome in stack.enter_context(closing(run_cells(plan, waiting, target, jobs))):
+                bar.add(outcome.cell.depth, outcome.cell.key)
+        return load(target)
+
+    def _take_up(
+        self, folder: Path, plan: Plan, notes: dict[str, str], cells: tuple[Cell, ...]
+    ) -> None:
+        """Begins a folder, or sees to it that it is of this very study.
+
+        Raises:
+            StoreError: it is of another.
+        """
+        settings = configuration(plan, cells, self.seeds[0], self.lr)
+        if not (folder / STUDY).exists():
+            facts = tuple(arm.facts for arm in plan.arms)
+            said = {**protocol(plan, self.seeds, cells), **notes}
+            grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
+            evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
+            save_plan(folder, Planned(evidence, cells, settings))
+            return
+        found = load_plan(folder).configuration
+        differs = [
+            f"{key} was {found.get(key, 'not set')}, is {settings.get(key, 'not set')}"
+            for key in sorted(found.keys() | settings.keys())
+            if found.get(key) != settings.get(key)
+        ]
+        if differs:
+            raise StoreError(
+                f"{folder} holds another study ({'; '.join(differs)}): give another folder, or "
+                "remove this one"
+            )
+
+
+class _Held:
+    """A folder that one process writes to.
+
+    Raises:
+        StoreError: another one does.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._file = Appending(folder / LOCK)
+        except HistoryInUseError:
+            raise StoreError(f"{folder}: another process runs this study") from None
+
+    def close(self) -> None:
+        """Gives it free."""
+        self._file.close()
+
+
+def _seeds(wanted: int | Sequence[int]) -> tuple[int, ...]:
+    seeds = tuple(range(wanted)) if isinstance(wanted, int) else tuple(wanted)
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ValueError(f"seeds must be a number from 1 on, or different numbers, got {wanted!r}")
+    return seeds

@@ -1,0 +1,1 @@
+"""Controlled studies: the engine that trains, and what it writes down."""

@@ -1,0 +1,69 @@
+"""A plain arm must have a chance: refused, drawn anew, or kept with a note."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from skipscope.study import StudyError
+from skipscope.study.arms import restarted
+from skipscope.study.checking import FLOOR, look
+from skipscope.study.named import digits
+from skipscope.study.starts import depth_scaled, he, zero_last
+from tests.study.nets import ReZero, net, study
+
+
+@pytest.fixture
+def rezero() -> functools.partial[nn.Module]:
+    return functools.partial(net, block=ReZero)
+
+
+def test_a_start_without_gradient_is_refused(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(StudyError, match=r"straw man.*0e\+00 of the gradient"):
+        study(rezero, depths=(2, 3)).run(tmp_path, progress=False)
+    assert not (tmp_path / "cells").exists()
+
+
+def test_he_gives_it_a_chance(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
+    made = study(rezero, depths=(3,), seeds=1, plain_start="he")
+    evidence = made.run(tmp_path, progress=False)
+    plain = next(o for o in evidence.outcomes if o.cell.arm == "plain")
+    assert plain.readings[0].gradient_first > 1e-3
+    assert "drawn anew" in evidence.protocol["start of plain"]
+    assert "He" in next(arm.title for arm in evidence.arms if arm.role == "plain")
+    differs = {arm.role: arm.differs for arm in evidence.arms}
+    assert differs["residual"] == "shortcut, and start of the branches"
+    assert len({o.weights for o in evidence.outcomes}) == 1  # as the factory drew them
+
+
+def test_a_start_of_the_users_own_is_looked_at_too(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
+    made = study(rezero, depths=(3,), seeds=1, plain_start=lambda model, x: None)
+    with pytest.raises(StudyError, match="after it was drawn anew"):
+        made.run(tmp_path, progress=False)
+
+
+def test_kept_all_the_same_it_is_noted(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
+    evidence = study(rezero, depths=(3,), seeds=1, plain_start="keep").run(tmp_path, progress=False)
+    assert "no fair comparison" in evidence.protocol["start of plain"]
+
+
+def test_he_draws_the_branches_only() -> None:
+    torch.manual_seed(0)
+    model = net(2, ReZero)
+    stem = model[0].weight.clone()
+    he(model, torch.randn(4, 4))
+    assert torch.equal(model[0].weight, stem)
+    assert model[1].alpha.item() == 1
+    assert not model[1].fc.bias.any()
+
+
+def test_hes_start_in_deep_nets_is_no_straw_man(tmp_path: Path) -> None:
+    plan = digits(smoke=True)._plan
+    plain = plan.arm("plain")
+    assert look(plan, plain, 100, 0).weakest > 100 * FLOOR
+    assert look(plan, restarted(plain, zero_last, ""), 10, 0).weakest == 0
+    assert look(plan, restarted(plain, depth_scaled, ""), 50, 0).weakest < 1e-12

@@ -1,0 +1,112 @@
+"""A study that was stopped goes on, over several processes too; another one is refused."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from skipscope.evidence.store import StoreError, load
+from skipscope.study import StudyError, scaled
+from skipscope.study.pool import run_cells
+from tests.study.nets import ReZero, net, slow_net, study
+
+
+# ------------------------------------------------------------------------ taking up
+def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
+    first = study().run(tmp_path, progress=False)
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    assert study().run(tmp_path, progress=False) == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == stamps
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"steps": 5}, "steps was 4, is 5"),
+        ({"batch_size": 9}, "batch size was 8, is 9"),
+        ({"lr": 0.02}, "learning rates was 0.01, is 0.02"),
+        ({"depths": (1, 2, 3)}, "depths was 1, 2, is 1, 2, 3"),
+        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "arm scaled-0.5 was not set"),
+        ({"factory": functools.partial(net, block=ReZero), "plain_start": "keep"}, "arm idle was"),
+        ({"loss_fn": lambda out, y: out.square().mean()}, "loss was skipscope.study.plan.cross"),
+    ],
+)
+def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) -> None:  # type: ignore[no-untyped-def]
+    study(seeds=1).run(tmp_path, progress=False)
+    factory = changed.pop("factory", net)
+    with pytest.raises(StoreError, match="another study") as refusal:
+        study(factory, seeds=1, **changed).run(tmp_path, progress=False)
+    assert told in str(refusal.value)
+
+
+def test_what_was_killed_goes_on(tmp_path: Path) -> None:
+    script = (
+        "from tests.study.nets import slow_net, study\n"
+        "if __name__ == '__main__':\n"
+        f"    study(slow_net, steps=50).run({str(tmp_path)!r}, progress=False)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], env=os.environ)
+    deadline = time.monotonic() + 600
+    while not (done := sorted(tmp_path.rglob("outcome.json"))) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = sorted(tmp_path.rglob("outcome.json"))
+    made = study(slow_net, steps=50)
+    assert 1 <= len(done) < len(made.cells)
+    assert load(tmp_path).protocol["unfinished"].endswith(f"of {len(made.cells)} trainings")
+    kept = {path: path.read_bytes() for path in done}
+    evidence = made.run(tmp_path, progress=False)
+    assert len(evidence.outcomes) == len(made.cells)
+    assert "unfinished" not in evidence.protocol
+    assert {path: path.read_bytes() for path in done} == kept
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    study(seeds=1).run(tmp_path, progress=False)
+    code = (
+        "import sys\nfrom skipscope.history.appending import Appending\n"
+        f"held = Appending(__import__('pathlib').Path({str(tmp_path)!r}, '.running'))\n"
+        "print('held', flush=True)\nsys.stdin.read()\n"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"held\n"
+    with pytest.raises(StoreError, match="another process runs this study"):
+        study(seeds=1).run(tmp_path, progress=False)
+    other.communicate()
+    study(seeds=1).run(tmp_path, progress=False)
+
+
+# ------------------------------------------------------------------------ several processes
+def test_two_processes_come_to_the_same(tmp_path: Path) -> None:
+    alone = study().run(tmp_path / "one", progress=False)
+    together = study().run(tmp_path / "two", jobs=2, progress=False)
+    for one, two in zip(alone.outcomes, together.outcomes, strict=True):
+        assert (one.cell, one.train_loss, one.readings) == (two.cell, two.train_loss, two.readings)
+
+
+def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="top level of a module, or run with jobs=1"):
+        study(lambda depth: net(depth)).run(tmp_path, jobs=2, progress=False)
+
+
+def test_an_error_in_another_process_is_told(tmp_path: Path) -> None:
+    made = study(loss_fn=broken_loss)
+    with pytest.raises(StudyError, match=r"(?s)training of .* failed.*no loss today"):
+        list(run_cells(made._plan, made.cells, tmp_path, 2))
+
+
+def broken_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    raise RuntimeError("no loss today")
