@@ -340,7 +340,26 @@ def test_readings_before_the_signal_and_after_step_30_do_not_count() -> None:
         return ask(4, replace(study, arms=arms, outcomes=outcomes))
 
     assert judged(1).state == SHOWN  # 3 decades to 0
-    assert judged(0).state == FAILED  # 3 decades to the median of 9 and 0
+    assert judged(0).state == FAILED  # 3 decades to 9
+
+
+def test_an_explosion_that_is_over_after_a_step_counts() -> None:
+    """With BatchNorm at depth 100: 8.3 decades at step 0, none at the steps after it."""
+    study = pair_of({50: [1.0, 0.5]}, {50: [0.1, 0.0]})
+    decades = {"p": (8.3, 0.3, 0.0, 0.6), "q": (1.5, 1.6, 1.4, 1.3)}
+    outcomes = tuple(
+        replace(
+            one,
+            readings=tuple(
+                Reading(step, **gradient(10**value))
+                for step, value in zip((0, 1, 10, 30), decades[one.cell.arm], strict=True)
+            ),
+        )
+        for one in study.outcomes
+    )
+    answer = ask(4, replace(study, outcomes=outcomes))
+    assert answer.state == SHOWN
+    assert "8.3 -> 1.6 decades" in answer.reason
 
 
 @pytest.mark.parametrize("missing", ["p", "q"])

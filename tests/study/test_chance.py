@@ -33,7 +33,7 @@ def test_he_gives_it_a_chance(tmp_path: Path, rezero) -> None:  # type: ignore[n
     evidence = made.run(tmp_path, progress=False)
     plain = next(o for o in evidence.outcomes if o.cell.arm == "plain")
     assert plain.readings[0].gradient_first > 1e-3
-    assert "drawn anew" in evidence.protocol["start of plain"]
+    assert "drawn anew" in evidence.protocol["plain"]
     assert "He" in next(arm.title for arm in evidence.arms if arm.role == "plain")
     differs = {arm.role: arm.differs for arm in evidence.arms}
     assert differs["residual"] == "shortcut, and start of the branches"
@@ -48,7 +48,7 @@ def test_a_start_of_the_users_own_is_looked_at_too(tmp_path: Path, rezero) -> No
 
 def test_kept_all_the_same_it_is_noted(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
     evidence = study(rezero, depths=(3,), seeds=1, plain_start="keep").run(tmp_path, progress=False)
-    assert "no fair comparison" in evidence.protocol["start of plain"]
+    assert "no fair comparison" in evidence.protocol["plain"]
 
 
 def test_he_draws_the_branches_only() -> None:

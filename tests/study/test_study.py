@@ -43,8 +43,8 @@ def test_projections_are_kept_or_cut(tmp_path: Path) -> None:
         plain = next(o for o in evidence.outcomes if o.cell.arm == "plain")
         assert plain.cell.depth == 2  # the model's sites
         found[way] = plain.parameters - plain.parameters_with_gradient
-        cut = evidence.protocol["shortcuts cut in plain"]
-        assert cut == ("1 of 2 at depth 2" if way == "keep" else "2 of 2 at depth 2")
+        cut = evidence.protocol["plain"]
+        assert cut == (f"shortcuts cut: {1 if way == 'keep' else 2} of 2 at depth 2")
     assert found == {"keep": 0, "cut": projection}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from skipscope.cli._command import Command, CommandError
 
-NAMES = ("digits", "shortcuts", "norms")
+NAMES = ("digits", "adam", "shortcuts", "norms")
 FOLDER = "study_runs"
 
 

@@ -88,19 +88,21 @@ def _examined(
     wanted: PlainStart,
     notes: dict[str, str],
 ) -> Arm:
+    said = []
     looks = [look(plan, arm, depth, seed) for depth in depths]
     worst = min(looks, key=lambda one: one.weakest)
     if worst.weakest < FLOOR and wanted == "keep":
-        notes[f"start of {arm.name}"] = f"kept, though {_words(worst)}: no fair comparison"
+        said = [f"start kept, though {_words(worst)}: no fair comparison"]
     elif worst.weakest < FLOOR:
         again = _drawn_anew(arm, wanted)
         second = [look(plan, again, depth, seed) for depth in depths] if again else []
         if again is None or min(one.weakest for one in second) < FLOOR:
             raise StudyError(_refusal(arm, worst, again is not None))
-        notes[f"start of {arm.name}"] = f"drawn anew: as the factory made it, {_words(worst)}"
+        said = [f"start drawn anew: as the factory made it, {_words(worst)}"]
         arm, looks = again, second
     shares = {f"{one.cut} of {one.sites} at depth {one.depth}" for one in looks}
-    notes[f"shortcuts cut in {arm.name}"] = ", ".join(sorted(shares, key=_depth_of))
+    said.append(f"shortcuts cut: {', '.join(sorted(shares, key=_depth_of))}")
+    notes[arm.name] = "; ".join(said)
     return arm
 
 

@@ -1,4 +1,4 @@
-"""The studies that come with skipscope: `digits`, `shortcuts` and `norms`."""
+"""The studies that come with skipscope."""
 
 from __future__ import annotations
 
@@ -64,6 +64,29 @@ def digits(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
         grid_seeds=None if smoke else 1,
         name="digits",
         title="Digits: a residual MLP of width 32, with and without its shortcuts",
+    )
+
+
+def digits_adam(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
+    """The same MLP without norm under Adam: does another optimizer make up for the shortcut?
+
+    Args:
+        seeds: their number, or they themselves.
+        smoke: depths 4 and 10, one seed, 10 steps.
+    """
+    wanted = ("plain", "residual", "idle")
+    arms = [replace(arm, depths=None) for arm in _no_norm() if arm.facts.role in wanted]
+    return Study(
+        mlp,
+        digits_data(),
+        arms=arms,
+        depths=(4, 10) if smoke else (10, 20, DEEP, 100),
+        seeds=1 if smoke else seeds,
+        lr=0.001,
+        steps=10 if smoke else 330,
+        optimizer=adam,
+        name="adam",
+        title="Adam: the residual MLP of width 32 without norm, by Adam instead of SGD",
     )
 
 
@@ -229,4 +252,9 @@ def _placed(place: str, deepest: int) -> list[Arm]:
     ]
 
 
-NAMED: dict[str, Callable[..., Study]] = {"digits": digits, "shortcuts": shortcuts, "norms": norms}
+NAMED: dict[str, Callable[..., Study]] = {
+    "digits": digits,
+    "adam": digits_adam,
+    "shortcuts": shortcuts,
+    "norms": norms,
+}

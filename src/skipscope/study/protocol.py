@@ -22,16 +22,14 @@ def protocol(plan: Plan, seeds: Sequence[int], cells: Sequence[Cell]) -> dict[st
     given = isinstance(plan.factory, nn.Module)
     weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
     return {
-        "trainings": str(len(cells)),
         "seeds": ", ".join(map(str, seeds)),
-        "training samples": str(len(data.x_train)),
-        "validation samples": str(len(data.x_validation)),
+        "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
+        " not augmented by the study",
         "steps": f"{plan.steps} of {min(plan.batch_size, len(data.x_train))} samples",
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
-        "initial weights": weights,
+        "weights": f"at the start {weights}",
         "optimizer": _optimizer(plan, cells[0].lr),
-        "augmentation": "none by the study",
-        "projections": "kept in the plain arms" if plan.projections == "keep" else "cut too",
+        "P(x)": "kept in the plain arms" if plan.projections == "keep" else "cut too",
         "torch": torch.__version__,
     }
 

@@ -15,6 +15,7 @@ from skipscope.reports._text import number
 DECADES = 1.0  #: by which the imbalance of the gradient has to be lower
 RANK = 3.0  #: times the effective rank
 Both = tuple[float, float]  #: of the plain and of the residual arm
+Early = Callable[[Iterable[Outcome], int], float]  #: a number of the readings from a step on
 
 
 def signal(pair: Pair) -> Answer:
@@ -26,15 +27,13 @@ def signal(pair: Pair) -> Answer:
     start = max(pair.plain.signal_from, pair.residual.signal_from)
     where = f"steps {start} to {EARLY}, depth {depth}"
 
-    def both(of: Callable[[Reading], float | None]) -> Both:
-        plain, residual = (
-            early_median(pair.runs(arm, depth), start, of) for arm in (pair.plain, pair.residual)
-        )
+    def both(of: Early) -> Both:
+        plain, residual = (of(pair.runs(arm, depth), start) for arm in (pair.plain, pair.residual))
         return plain, residual
 
-    gradients, features = both(imbalance), both(rank)
+    gradients, features = both(early_imbalance), both(early_rank)
     checks = (*_gradient(gradients), *_features(features))
-    notes = _updates(both(lambda one: one.update_first))
+    notes = _updates(both(early_update))
     met = [check for check in checks if check.met]
     if not checks:
         return not_applicable(f"no readings of both arms in {where}")
@@ -52,7 +51,7 @@ def _gradient(both: Both) -> tuple[Check, ...]:
         return ()
     lower = math.nan if math.isinf(residual) else plain - residual
     text = f"{plain:.2g} -> {residual:.2g} decades"
-    what = "|log10(first / last gradient)|"
+    what = "largest |log10(first / last gradient)|"
     return (at_least(what, lower, DECADES, text, "1 decade lower"),)
 
 
@@ -72,15 +71,41 @@ def _updates(both: Both) -> tuple[str, ...]:
     return (f"updates |dW|/|W| of the first block: {number(both[0])} -> {number(both[1])}",)
 
 
-def early_median(
-    runs: Iterable[Outcome], start: int, of: Callable[[Reading], float | None]
+def early_imbalance(runs: Iterable[Outcome], start: int) -> float:
+    """Median over seeds of the largest imbalance in a run's early readings.
+
+    The largest: an exploding gradient throws the weights so far that the next ones look even.
+    """
+    return _early(runs, start, imbalance, max)
+
+
+def early_rank(runs: Iterable[Outcome], start: int) -> float:
+    """Median over seeds of the median effective rank over a run's early readings."""
+    return _early(runs, start, rank, median)
+
+
+def early_update(runs: Iterable[Outcome], start: int) -> float:
+    """The same of the first block's update ratio."""
+    return _early(runs, start, lambda one: one.update_first, median)
+
+
+def early_ratio(runs: Iterable[Outcome], start: int) -> float:
+    """The same of the median r."""
+    return _early(runs, start, lambda one: one.r_median, median)
+
+
+def _early(
+    runs: Iterable[Outcome],
+    start: int,
+    of: Callable[[Reading], float | None],
+    over: Callable[[list[float]], float],
 ) -> float:
-    """Median over seeds of each run's median over its early readings; NaN where none has it."""
+    """NaN where no run has a value."""
     each = []
     for run in runs:
         values = [value for one in early(run, start) if (value := of(one)) is not None]
         if values:
-            each.append(median(values))
+            each.append(over(values))
     return median(each)
 
 
@@ -109,8 +134,9 @@ SIGNAL = Kind(
     claim="in the first steps the early blocks get a usable gradient, or the features keep apart",
     criterion=(
         "at the deepest, over the readings of steps 0 to 30 (from step 1 where F starts at 0): "
-        "|log10(gradient of the first block / of the last)| lower by a decade or more than in the "
-        "plain arm, or effective rank of the last features at least 3 times that of the plain arm"
+        "largest |log10(gradient of the first block / of the last)| lower by a decade or more than "
+        "in the plain arm, or median effective rank of the last features at least 3 times that of "
+        "the plain arm"
     ),
     ask=signal,
 )

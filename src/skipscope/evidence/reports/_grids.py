@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from skipscope.evidence.landmarks import LANDMARKS
 from skipscope.evidence.link import percent
-from skipscope.evidence.links.signal import early_median, imbalance, rank
+from skipscope.evidence.links.signal import early_imbalance, early_rank, early_ratio, early_update
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome
 from skipscope.evidence.runs import EARLY, depths, of_arm
 from skipscope.evidence.statistics import Spread, median
@@ -150,15 +150,15 @@ def signals(evidence: Evidence) -> Grid:
 
 SIGNALS_NOTE = (
     f"Deepest nets, medians over steps 0 to {EARLY} (from step 1 where F starts at 0) and seeds: "
-    "gradient, decades between first and last block; dW/W of the first block; effective rank of "
-    "the last features; r = |F|/|s|, and [smallest, largest] over sites at the last reading."
+    "gradient, decades between first and last block at the worst of these steps; dW/W of the first "
+    "block; effective rank of the last features; r = |F|/|s|, and [smallest, largest] over sites "
+    "at the last reading."
 )
 
 
 def _signal(arm: ArmFacts, runs: Sequence[Outcome]) -> tuple[str, ...]:
     start = arm.signal_from
-    columns = (imbalance, lambda one: one.update_first, rank, lambda one: one.r_median)
-    early = [early_median(runs, start, of) for of in columns]
+    early = [of(runs, start) for of in (early_imbalance, early_update, early_rank, early_ratio)]
     last = [run.readings[-1] for run in runs if run.readings]
     smallest = [one.r_smallest for one in last if one.r_smallest is not None]
     largest = [one.r_largest for one in last if one.r_largest is not None]
