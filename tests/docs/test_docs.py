@@ -19,6 +19,7 @@ import torch
 
 from skipscope import find_residuals
 from skipscope.cli import main
+from skipscope.rules import RULES
 from tests.docs.stand_ins import namespace
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +158,12 @@ def test_table_of_measures_is_up_to_date() -> None:
     spec.loader.exec_module(generator)
     written = (ROOT / "docs" / "measures.md").read_text(encoding="utf-8")
     assert written == generator.page(), "run python docs/generate_measures.py"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reading-a-report.md"])
+def test_the_report_that_a_page_shows_gives_the_advice_of_its_rule(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- report: sick -->(.*?)<!-- /report -->", text, flags=re.DOTALL)
+    (code,) = re.findall(r"^(?:error|warning) (RES\d+) ", shown, flags=re.MULTILINE)
+    (tried,) = re.findall(r"^  try (.*?)^  more ", shown, flags=re.MULTILINE | re.DOTALL)
+    assert tried.split() == " ".join(RULES[code].advice[:3]).split()
