@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from skipscope.evidence.store import StoreError, load
 from skipscope.study import StudyError, scaled
-from skipscope.study.pool import run_cells
+from skipscope.study.pool import Failure, _answered, run_cells
 from tests.study.nets import ReZero, net, slow_net, study
 
 
@@ -47,6 +48,7 @@ def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) ->
     assert told in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_what_was_killed_goes_on(tmp_path: Path) -> None:
     script = (
         "from tests.study.nets import slow_net, study\n"
@@ -90,6 +92,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------ several processes
+@pytest.mark.slow
 def test_two_processes_come_to_the_same(tmp_path: Path) -> None:
     alone = study().run(tmp_path / "one", progress=False)
     together = study().run(tmp_path / "two", jobs=2, progress=False)
@@ -102,6 +105,24 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
         study(lambda depth: net(depth)).run(tmp_path, jobs=2, progress=False)
 
 
+def test_what_an_error_is_told_as(tmp_path: Path) -> None:
+    made = study(loss_fn=broken_loss)
+    cell = made.cells[0]
+    told = f"the training of {cell.key} failed: RuntimeError: no loss today"
+    with pytest.raises(StudyError) as alone:
+        list(run_cells(made._plan, [cell], tmp_path, 1))
+    assert str(alone.value) == told
+    answer = _answered(pickle.dumps(made._plan), cell, tmp_path)
+    assert isinstance(answer, Failure)
+    assert answer.error == told
+    assert "broken_loss" in answer.trace
+    unknown = _answered(b"cno_such_module\nnet\n.", cell, tmp_path)
+    assert isinstance(unknown, Failure)
+    assert "No module named 'no_such_module'" in unknown.error
+    assert "run with jobs=1" in unknown.error
+
+
+@pytest.mark.slow
 def test_an_error_in_another_process_is_told(tmp_path: Path) -> None:
     made = study(loss_fn=broken_loss)
     with pytest.raises(StudyError, match=r"(?s)training of .* failed.*no loss today"):

@@ -10,6 +10,7 @@ from typing import Any
 from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome
 from skipscope.evidence.verdict import Verdict
 
+FORMULA = ("=", "+", "-", "@")  #: what a spreadsheet takes a formula by
 #: Facts of its arm that stand in each row.
 ARM = ("title", "role", "pair", "differs", "near_identity")
 CELL = tuple(one.name for one in dataclasses.fields(Cell))
@@ -19,7 +20,10 @@ OUTCOME = tuple(one.name for one in dataclasses.fields(Outcome) if one.name not 
 
 
 def csv(evidence: Evidence, verdict: Verdict) -> str:
-    """One row a run: "inf" and "nan" as such, nothing where there is no value."""
+    """One row a run: "inf" and "nan" as such, nothing where there is no value.
+
+    Text that a spreadsheet would compute gets an apostrophe in front, which it does not show.
+    """
     del verdict  # a spreadsheet is for one's own conclusions
     arms = {arm.name: arm for arm in evidence.arms}
     out = io.StringIO()
@@ -31,9 +35,14 @@ def csv(evidence: Evidence, verdict: Verdict) -> str:
 
 def _row(arm: ArmFacts, run: Outcome) -> list[Any]:
     found = " ".join(f"{code}:{severity}" for code, severity in run.findings)
-    return [
+    values = [
         *(getattr(run.cell, name) for name in CELL),
         *(getattr(arm, name) for name in ARM),
         *(getattr(run, name) for name in OUTCOME),
         found,
     ]
+    return [f"'{value}" if _computed(value) else value for value in values]
+
+
+def _computed(value: Any) -> bool:
+    return isinstance(value, str) and value.lstrip()[:1] in FORMULA
