@@ -9,6 +9,7 @@ from typing import Any
 
 from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome
 from skipscope.evidence.verdict import Verdict
+from skipscope.reports._text import visible
 
 FORMULA = ("=", "+", "-", "@")  #: what a spreadsheet takes a formula by
 #: Facts of its arm that stand in each row.
@@ -41,8 +42,9 @@ def _row(arm: ArmFacts, run: Outcome) -> list[Any]:
         *(getattr(run, name) for name in OUTCOME),
         found,
     ]
-    return [f"'{value}" if _computed(value) else value for value in values]
+    return [_text(value) if isinstance(value, str) else value for value in values]
 
 
-def _computed(value: Any) -> bool:
-    return isinstance(value, str) and value.lstrip()[:1] in FORMULA
+def _text(value: str) -> str:
+    shown = visible(value)
+    return f"'{shown}" if shown.lstrip()[:1] in FORMULA else shown
