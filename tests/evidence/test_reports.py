@@ -31,17 +31,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 def nasty() -> Evidence:
     """Names that HTML, Markdown, mathtext and CSV each take for their own."""
-    study = pair_of({10: [0.1, 0.0], 50: [math.inf, 1.0]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
-    arms = tuple(
-        replace(arm, name=NASTY + arm.name, title=NASTY, pair=NASTY, differs=NASTY)
-        for arm in study.arms
-    )
-    outcomes = tuple(
-        replace(o, cell=replace(o.cell, arm=NASTY + o.cell.arm)) for o in study.outcomes
-    )
-    return replace(
-        study, name=NASTY, title=NASTY, arms=arms, outcomes=outcomes, protocol={NASTY: NASTY}
-    )
+    return named(NASTY)
 
 
 def odd() -> list[Evidence]:
@@ -55,6 +45,21 @@ def odd() -> list[Evidence]:
         changed(every, lambda cell: True, readings=(Reading(0, r_median=math.nan, loss=math.inf),)),
         changed(every, lambda cell: True, train_loss=0.0, readings=(Reading(5, loss=0.5),)),
     ]
+
+
+def named(text: str) -> Evidence:
+    """The same words wherever a study takes words."""
+    study = pair_of({10: [0.1, 0.0], 50: [math.inf, 1.0]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    arms = tuple(
+        replace(arm, name=text + arm.name, title=text, pair=text, differs=text)
+        for arm in study.arms
+    )
+    outcomes = tuple(
+        replace(o, cell=replace(o.cell, arm=text + o.cell.arm)) for o in study.outcomes
+    )
+    return replace(
+        study, name=text, title=text, arms=arms, outcomes=outcomes, protocol={text: text}
+    )
 
 
 class Page(HTMLParser):
@@ -105,6 +110,24 @@ def test_every_format_prints_every_study(name: str) -> None:
         text = FILES[name](study, judge(study))
         assert text.endswith("\n")
         assert len(text) > 100
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.filterwarnings("error")
+def test_no_name_steers_a_terminal_or_turns_the_writing(name: str) -> None:
+    study = named("\x1b[31mred\x07\x00\u202e\u2028")
+    text = FILES[name](study, judge(study))
+    assert "red" in text
+    assert [c for c in text if not c.isprintable() and c != "\n"] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numbers_at_the_ends_of_what_a_float_holds(name: str) -> None:
+    every = pair_of({10: [0.1, 0.0], 50: [2.0, 0.5]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    ends = Reading(0, 1e308, 5e-324, 1e308, 1e308, 5e-324, 1e308, 1e308, 5e-324, 1e308)
+    study = changed(every, lambda cell: cell.seed == 0, train_loss=1e308, readings=(ends,))
+    study = changed(study, lambda cell: cell.seed == 1, train_loss=5e-324)
+    assert len(FILES[name](study, judge(study))) > 100
 
 
 # --------------------------------------------------------------------------------- console
@@ -330,3 +353,12 @@ def test_the_page_has_a_section_for_each_link() -> None:
     assert [(int(number), name.lower()) for number, name in sections] == [
         (link.number, link.name) for link in links
     ]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " ="])
+def test_no_text_of_a_table_is_computed(start: str) -> None:
+    study = named(f"{start}cmd|' /C calc'!A0")
+    rows = list(stdlib_csv.reader(io.StringIO(csv(study, judge(study)))))
+    assert any("calc" in cell for cell in rows[1])
+    for cell in (cell for row in rows for cell in row):
+        assert cell.lstrip()[:1] not in tuple("=+-@") or float(cell) < 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -414,3 +415,23 @@ def test_two_branches_of_one_line_keep_their_order() -> None:
             assert torch.equal(got, net(x))
     assert len(found.sites) == 1
     assert torch.equal(got, net.block.branch(x + net.shift) + net.shift)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"branch_scale": "half"}, "branch_scale is a finite number, got 'half'"),
+        ({"branch_scale": None}, "branch_scale is a finite number, got None"),
+        ({"branch_scale": float("nan")}, "branch_scale is a finite number, got nan"),
+        ({"branch_scale": 10**400}, "branch_scale is a finite number, got 1000"),
+        ({"branch_scale": torch.ones(2)}, "branch_scale is a finite number, got tensor"),
+        ({"shortcut": "no"}, "shortcut is True or False, got 'no'"),
+        ({"shortcut": 0.5}, "shortcut is True or False, got 0.5"),
+    ],
+)
+def test_settings_that_are_none(settings: dict[str, Any], told: str) -> None:
+    with (
+        pytest.raises(ValueError, match=f"intervene: {told}"),
+        intervene(nn.Linear(1, 1), **settings),
+    ):
+        pass

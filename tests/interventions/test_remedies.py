@@ -399,3 +399,16 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
         remedies.scale_branches(model, X, alpha=0.5)
     with pytest.raises(ValueError, match='use "scalar"'):
         remedies.scale_branches(net(nn.LayerNorm(WIDTH)), X, alpha=0.5, learned="channel")
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_a_model_without_numbers_is_refused(name: str) -> None:
+    model = nn.Sequential(Block(linear()), Block(linear())).to("meta")
+    with pytest.raises(ValueError, match=r"0.branch.0.weight is on the meta device"):
+        REMEDIES[name](model, X.to("meta"))
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, "0.1", None])
+def test_a_factor_that_is_no_number(alpha: Any) -> None:
+    with pytest.raises(ValueError, match="scale_branches: alpha is a finite number, got"):
+        remedies.scale_branches(nn.Sequential(Block(linear())), X, alpha=alpha)

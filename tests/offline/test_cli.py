@@ -426,3 +426,51 @@ def test_a_truncated_file_is_read_as_far_as_it_goes(
     assert err.startswith("skipscope: ")
     path.unlink()
     assert run(capsys, command, *runs)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("extrapolate", "--depth", ","), "--depth: ',' names nothing"),
+        (("report", "--select", ""), "--select: '' names nothing"),
+        (("report", "--width", "\u00b2"), "--width: '\u00b2' is not a number of columns from 70"),
+        (("report", "--width", "9" * 5000), "--width: '9999999999999999...' is not a number"),
+    ],
+)
+def test_an_option_names_itself_and_its_value(
+    version: Path, arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *rest = arguments
+    with pytest.raises(SystemExit) as end:
+        main([command, str(version), *rest])
+    assert end.value.code == 2
+    assert f"argument {told}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["0", "\u00b2", "9" * 20])
+def test_numbers_of_a_study_are_numbers(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["study", "--seeds", value])
+    assert "argument --seeds: '" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_is_named(version: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "report", version, "--output", "/dev/full")
+    assert (code, out) == (2, "")
+    assert err == (
+        "skipscope: --output /dev/full: No space left on device; give a file that can be written\n"
+    )
+
+
+def test_a_closed_standard_error_leaves_the_output_alone(
+    version: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(version / "skipscope", run_of(3, {}), "r2")  # two runs, of which the newest is read
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["report", str(version), "--format", "json"]) == 0
+    json.loads(capsys.readouterr().out)
+    assert main(["report", str(version / "none")]) == 2
+    assert capsys.readouterr().out == ""

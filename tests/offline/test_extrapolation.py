@@ -362,7 +362,9 @@ def test_nothing_captured_and_nothing_found() -> None:
     assert "nothing to extrapolate from" in str(made)
 
 
-@pytest.mark.parametrize("depth", ["x", "0x", "1", "-4", "4 x", "1.5", "2000000", "", "1e3"])
+@pytest.mark.parametrize(
+    "depth", ["x", "0x", "1", "-4", "4 x", "1.5", "2000000", "", "1e3", "\u0661x", "9" * 5000]
+)
 def test_a_depth_that_is_none(depth: str) -> None:
     with pytest.raises(ValueError, match="give 4x"):
         extrapolate(make_history([normalised(1.0)]), depth)
@@ -371,6 +373,19 @@ def test_a_depth_that_is_none(depth: str) -> None:
 def test_too_deep() -> None:
     with pytest.raises(ValueError, match="more than 1000000 sites"):
         extrapolate(make_history([normalised(1.0)]), "100000x")
+
+
+def test_too_shallow() -> None:
+    history = make_history([normalised(1.0)])
+    with pytest.raises(ValueError, match=f"depth 0.01x: 0 sites, of {L} that were measured"):
+        extrapolate(history, "0.01x")
+    (at,) = extrapolate(history, "0.5x").numbers.moments[0].streams[0].stages[0].extrapolated
+    assert at.sites == L / 2
+
+
+def test_a_depth_stands_once() -> None:
+    made = extrapolate(make_history([normalised(1.0)]), "4x", "2x", "4X")
+    assert [one.text for one in made.numbers.depths] == ["4x", "2x"]
 
 
 def test_beyond_the_largest_float() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from skipscope.evidence.store import StoreError, load
+from skipscope import History
+from skipscope.evidence.store import StoreError, cell_folder, load
 from skipscope.study import StudyError, scaled
-from skipscope.study.pool import run_cells
+from skipscope.study.pool import Failure, _answered, run_cells
 from tests.study.nets import ReZero, net, slow_net, study
 
 
@@ -47,6 +49,40 @@ def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) ->
     assert told in str(refusal.value)
 
 
+def test_a_cell_that_was_half_written_is_begun_anew(tmp_path: Path) -> None:
+    first = study(seeds=1).run(tmp_path / "whole", progress=False)
+    made = study(seeds=1)
+    cell = made.cells[0]
+    made.run(tmp_path / "half", progress=False)
+    own = cell_folder(tmp_path / "half", cell)
+    (own / "outcome.json").rename(own / ".outcome.json.123")  # as a kill leaves it
+    history = next(own.glob("history-*.skip"))
+    history.write_bytes(history.read_bytes()[:100])
+    again = made.run(tmp_path / "half", progress=False)
+    for one, two in zip(first.outcomes, again.outcomes, strict=True):
+        assert (one.cell, one.train_loss, one.readings) == (two.cell, two.train_loss, two.readings)
+    assert History.load(own).capture_steps.tolist() == [0, 1, 3]
+
+
+def test_an_outcome_that_cannot_be_read_stops_it(tmp_path: Path) -> None:
+    made = study(seeds=1)
+    made.run(tmp_path, progress=False)
+    path = cell_folder(tmp_path, made.cells[3]) / "outcome.json"
+    path.write_text(path.read_text(encoding="utf-8")[:50], encoding="utf-8")
+    with pytest.raises(StoreError, match=r"outcome.json: damaged.*remove the file"):
+        made.run(tmp_path, progress=False)
+    path.unlink()
+    assert len(made.run(tmp_path, progress=False).outcomes) == len(made.cells)
+
+
+def test_trainings_of_an_unknown_study_are_not_taken_up(tmp_path: Path) -> None:
+    study(seeds=1).run(tmp_path, progress=False)
+    (tmp_path / "study.json").unlink()
+    with pytest.raises(StoreError, match=r"holds trainings but no study\.json"):
+        study(seeds=1, steps=5).run(tmp_path, progress=False)
+
+
+@pytest.mark.slow
 def test_what_was_killed_goes_on(tmp_path: Path) -> None:
     script = (
         "from tests.study.nets import slow_net, study\n"
@@ -90,6 +126,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------ several processes
+@pytest.mark.slow
 def test_two_processes_come_to_the_same(tmp_path: Path) -> None:
     alone = study().run(tmp_path / "one", progress=False)
     together = study().run(tmp_path / "two", jobs=2, progress=False)
@@ -102,10 +139,41 @@ def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
         study(lambda depth: net(depth)).run(tmp_path, jobs=2, progress=False)
 
 
+def test_what_an_error_is_told_as(tmp_path: Path) -> None:
+    made = study(loss_fn=broken_loss)
+    cell = made.cells[0]
+    told = f"the training of {cell.key} failed: RuntimeError: no loss today"
+    with pytest.raises(StudyError) as alone:
+        list(run_cells(made._plan, [cell], tmp_path, 1))
+    assert str(alone.value) == told
+    answer = _answered(pickle.dumps(made._plan), cell, tmp_path)
+    assert isinstance(answer, Failure)
+    assert answer.error == told
+    assert "broken_loss" in answer.trace
+    unknown = _answered(b"cno_such_module\nnet\n.", cell, tmp_path)
+    assert isinstance(unknown, Failure)
+    assert "No module named 'no_such_module'" in unknown.error
+    assert "run with jobs=1" in unknown.error
+
+
+@pytest.mark.slow
 def test_an_error_in_another_process_is_told(tmp_path: Path) -> None:
     made = study(loss_fn=broken_loss)
     with pytest.raises(StudyError, match=r"(?s)training of .* failed.*no loss today"):
         list(run_cells(made._plan, made.cells, tmp_path, 2))
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_is_told_of(tmp_path: Path) -> None:
+    made = study(loss_fn=deadly_loss)
+    with pytest.raises(StudyError, match=r"the process that trained .* ended \(exit code -9\)"):
+        list(run_cells(made._plan, made.cells, tmp_path, 2))
+    assert not list(tmp_path.rglob("outcome.json"))
+
+
+def deadly_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return outputs.sum()
 
 
 def broken_loss(outputs: Tensor, targets: Tensor) -> Tensor:

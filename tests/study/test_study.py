@@ -117,6 +117,7 @@ def test_depth_counts_layers() -> None:
             wrong()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shortcuts", "norms"])
 def test_the_other_studies(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / name

@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 from skipscope import History
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
+from skipscope.find import find_residuals
 from skipscope.study import Study
 from skipscope.study.data import Batches, Data
 from skipscope.study.pool import run_cell
-from skipscope.study.readings import effective_rank
+from skipscope.study.readings import Blocks, effective_rank
 from tests.study.nets import ByHand, data, net, normed, study
 
 
@@ -211,3 +212,54 @@ def test_two_datasets_are_data() -> None:
         Data.of(x)
     with pytest.raises(ValueError, match="45 inputs and 15 targets"):
         Data.of((x, y_val, x_val, y_val))
+
+
+# ------------------------------------------------------------------------ where features are read
+class _Conv(nn.Module):
+    """One convolution behind its activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.conv(torch.relu(x))
+
+
+class _Last(nn.Module):
+    """The same where height and width come first: channels are the last axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.fc(torch.relu(x))
+
+
+class _Pair(_Conv):
+    """What returns more than the stream."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return super().forward(x), None
+
+
+def _rank(rows: torch.Tensor) -> float:
+    shares = torch.linalg.svdvals(rows.double())
+    shares = shares / shares.sum()
+    return math.exp(-sum(float(p * p.log()) for p in shares))
+
+
+@pytest.mark.parametrize("case", ["head", "no head", "channels last", "a pair"])
+def test_features_are_rows_of_channels(case: str) -> None:
+    torch.manual_seed(0)
+    block = {"channels last": _Last, "a pair": _Pair}.get(case, _Conv)()
+    parts = [block] if case != "head" else [block, nn.Conv2d(4, 3, 1)]
+    shape = (7, 5, 6, 4) if case == "channels last" else (7, 4, 5, 6)
+    model, x = nn.Sequential(*parts), torch.randn(shape)
+    with torch.no_grad():
+        out = block(x)
+    out = out[0] if isinstance(out, tuple) else out
+    rows = out if case == "channels last" else out.permute(0, 2, 3, 1)
+    found = Blocks(model, list(find_residuals(model, x).sites), x).features(x)
+    assert effective_rank(found) == pytest.approx(_rank(rows.reshape(-1, 4)), rel=1e-6)

@@ -139,7 +139,7 @@ class Capture(Passing):
         if in_transform():
             return
         if len(roots) == 1 and roots[0].numel() == 1:
-            self.loss = roots[0].detach().clone()
+            self.loss = roots[0].detach().reshape(()).clone()  # (1,) is one number too
             scale = self._loss_scale()
             self.scale = scale.detach().clone() if scale is not None else None
         if self._survey:

@@ -14,13 +14,12 @@ A command is one file that holds a `COMMAND`, and one line here.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from skipscope.cli._command import Command, CommandError
-from skipscope.cli._pages import write
+from skipscope.cli._pages import tell, write
 from skipscope.history import HistoryError
 
 _FILES = (
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write(text)
         return int(code)
     except (CommandError, HistoryError, OSError) as problem:
-        print(f"skipscope: {' '.join(str(problem).split())}", file=sys.stderr)
+        tell(str(problem))
         return 2
 
 

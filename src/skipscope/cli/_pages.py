@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from skipscope.cli._command import CommandError
 
 SAMPLE = "\u2588\u2581\u2026"  #: what a stream must be able to show for bars and sparklines
 
@@ -27,8 +30,21 @@ def add_page(command: argparse.ArgumentParser) -> None:
 
 
 def _width(text: str) -> int:
-    if not text.isdigit() or int(text) < 70:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of columns from 70 on")
+    return counted(text, "a number of columns", 70)
+
+
+def counted(text: str, what: str, least: int = 1) -> int:
+    """A whole number of a command line, in digits.
+
+    Raises:
+        ArgumentTypeError: it is none, below the least, or has more than six digits.
+
+    >>> counted("80", "a number of columns", 70)
+    80
+    """
+    if not re.fullmatch("[0-9]{1,6}", text) or int(text) < least:
+        shown = text if len(text) < 20 else f"{text[:16]}..."
+        raise argparse.ArgumentTypeError(f"{shown!r} is not {what} from {least} to 999999")
     return int(text)
 
 
@@ -61,10 +77,19 @@ class Page:
 
 
 def delivered(text: str, output: Path | None) -> str:
-    """What is left to print once `text` went to the file that was asked for."""
+    """What is left to print once `text` went to the file that was asked for.
+
+    Raises:
+        CommandError: it cannot be written.
+    """
     if output is None:
         return text
-    output.write_text(text, encoding="utf-8")
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            f"--output {output}: {error.strerror or error}; give a file that can be written"
+        ) from error
     return ""
 
 
@@ -81,6 +106,12 @@ def shows(text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def tell(text: str) -> None:
+    """One line on standard error; nothing where it is closed, and never on standard output."""
+    if sys.stderr is not None:
+        print(f"skipscope: {' '.join(text.split())}", file=sys.stderr)
 
 
 def write(text: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skipscope.cli._command import CommandError
+from skipscope.cli._pages import tell
 from skipscope.history import History, history_paths
 
 if TYPE_CHECKING:
@@ -27,11 +27,14 @@ def add_run(command: ArgumentParser) -> None:
 
 def add_rules(command: ArgumentParser) -> None:
     """Which rules judge."""
-    for name, does in (("select", "these rules look only"), ("ignore", "these rules do not look")):
+    for name, does, of in (
+        ("select", "these rules look only", some),
+        ("ignore", "these rules do not look", listed),
+    ):
         command.add_argument(
             f"--{name}",
             metavar="RULES",
-            type=listed,
+            type=of,
             help=f"{does}: codes, names or the start of codes, by commas (as in the run)",
         )
 
@@ -39,6 +42,18 @@ def add_rules(command: ArgumentParser) -> None:
 def listed(text: str) -> list[str]:
     """What stands between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def some(text: str) -> list[str]:
+    """What stands between commas, which must be something.
+
+    Raises:
+        ArgumentTypeError: it is nothing.
+    """
+    found = listed(text)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} names nothing; leave the option out, or name something")
+    return found
 
 
 def find_history(path: Path) -> Path:
@@ -58,7 +73,7 @@ def find_history(path: Path) -> Path:
             if len(found) > 1:
                 others = ", ".join(other.name for other in found[1:4])
                 note = f"reads {found[0].name}, the newest of {len(found)}; others: {others}"
-                print(f"skipscope: {directory}: {note}", file=sys.stderr)
+                tell(f"{directory}: {note}")
             return found[0]
     raise CommandError(f"{path}: holds no history-*.skip, nor does {FOLDER}/ in it; {wanted}")
 

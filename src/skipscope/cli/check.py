@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from skipscope.cli._command import Command
+from skipscope.cli._pages import tell
 from skipscope.cli._runs import add_run, judged
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     grave = SEVERITIES[SEVERITIES.index(arguments.fail_on) :]
     found = [finding for finding in diagnosis.standing if finding.severity in grave]
     if not diagnosis.findings and not diagnosis.passed:
-        print(f"skipscope: {arguments.path}: no rule could look at this run", file=sys.stderr)
+        tell(f"{arguments.path}: no rule could look at this run")
     if arguments.format == "json":
         return json(history, diagnosis), int(bool(found))
     return "".join(map(_line, found)), int(bool(found))

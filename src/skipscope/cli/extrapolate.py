@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skipscope.cli._command import Command, CommandError
 from skipscope.cli._pages import Page, add_page, delivered
-from skipscope.cli._runs import RUN, find_history, listed
+from skipscope.cli._runs import RUN, find_history, some
 from skipscope.history import History
 
 
@@ -16,7 +16,7 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--depth",
         metavar="DEPTHS",
-        type=listed,
+        type=some,
         default=["2x", "4x"],
         help="times the depth (4x) or sites in a stream (96), by commas (2x,4x)",
     )

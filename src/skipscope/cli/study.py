@@ -8,11 +8,12 @@ it. `skipscope.study` is therefore loaded by name when a study is to be run, and
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
 
 from skipscope.cli._command import Command, CommandError
+from skipscope.cli._pages import SAMPLE, counted, shows
 
 NAMES = ("digits", "adam", "shortcuts", "norms")
 FOLDER = "study_runs"
@@ -73,7 +74,8 @@ def _judged(folder: Path) -> str:
     evidence = load(folder)
     verdict = judge(evidence)
     written = [path.name for path in write_reports(evidence, verdict, folder)]
-    return f"{console(evidence, verdict)}\nwritten to {folder}: {', '.join(written)}\n"
+    said = console(evidence, verdict, unicode=shows(SAMPLE))
+    return f"{said}\nwritten to {folder}: {', '.join(written)}\n"
 
 
 def _cores() -> int:
@@ -84,9 +86,7 @@ def _cores() -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
+    return counted(text, "a number")
 
 
 COMMAND = Command("study", "a controlled study: with and without shortcuts", _add, _run)

@@ -25,7 +25,8 @@ def judge(evidence: Evidence) -> Verdict:
         evidence: the study's arms and what became of each run.
 
     Raises:
-        ValueError: two arms of one name, two outcomes of one cell, an outcome of no arm.
+        ValueError: two arms of one name, two outcomes of one cell, an outcome of no arm, a learning
+            rate that is none.
     """
     check_form(evidence)
     names = list(dict.fromkeys(arm.pair for arm in evidence.arms))

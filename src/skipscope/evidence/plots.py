@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
 from skipscope.evidence.runs import arms_of, depths, losses, of_arm
 from skipscope.evidence.statistics import median
-from skipscope.reports._text import number
+from skipscope.reports._text import number, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,8 @@ MARKERS = "osD^vP*"
 DASHES = ("--", "-", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 COLUMNS = 4  #: of the legend
 TICKS = 9  #: depths or steps that get a label each
+LABELS = 10  #: powers of ten beside an axis, about
+LEAST, MOST = 1e-250, 1e250  #: what is beyond is drawn there: no axis reaches as far as a float
 EDGE = 1e-3  #: of a median, where a range goes down to 0, which a logarithmic axis cannot show
 Of = Callable[[Reading], float | None]
 Point = tuple[int, float, float, float]  #: depth or step, median, smallest, largest
@@ -131,7 +133,8 @@ class Drawing:
             "color": COLOURS[turn], "marker": MARKERS[turn], "linestyle": DASHES[turn],
             "linewidth": 1.8, "markersize": 5, "clip_on": False,
         }  # fmt: skip
-        at, middle, low, high = zip(*points, strict=True) if points else ((), (), (), ())
+        drawn = [(at, *(min(max(one, LEAST), MOST) for one in values)) for at, *values in points]
+        at, middle, low, high = zip(*drawn, strict=True) if drawn else ((), (), (), ())
         (self.names[arm],) = self.axes.plot(at, middle, **style)
         if bars:
             self.axes.vlines(at, low, high, color=style["color"], linewidth=4, alpha=0.4)
@@ -173,10 +176,13 @@ class Drawing:
         from matplotlib.ticker import NullLocator
 
         low, high = min(self.values, default=0.1), max(self.values, default=10.0)
-        room = max((high / low) ** 0.05, 1.2)
+        decades = math.log10(high) - math.log10(low)
+        room = max(10 ** (0.05 * decades), 1.2)
         self.axes.set_ylim(low / room, high * room)
-        powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-        steps = (1,) if high / low > 100 else (1, 2, 5)
+        apart = 1 + math.floor(decades / LABELS)
+        first = math.floor(math.log10(low) / apart) * apart
+        powers = range(first - apart, math.ceil(math.log10(high)) + 2, apart)
+        steps = (1,) if decades > 2 else (1, 2, 5)
         ticks = [step * 10.0**power for power in powers for step in steps]
         kept = [tick for tick in ticks if low / room <= tick <= high * room]
         self.axes.set_yticks(kept, [number(tick) for tick in kept])
@@ -191,7 +197,7 @@ class Drawing:
         lines = math.ceil(len(self.names) / COLUMNS)
         self.figure.subplots_adjust(left=0.13, right=0.97, bottom=0.13, top=0.97 - 0.065 * lines)
         legend = self.axes.legend(
-            [*self.names.values()], [f" {name}" for name in self.names], loc="lower left",
+            [*self.names.values()], [f" {visible(name)}" for name in self.names], loc="lower left",
             bbox_to_anchor=(0.0, 1.02), ncols=COLUMNS, frameon=False, labelcolor=INK, fontsize=9,
         )  # fmt: skip
         for text in legend.get_texts():

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
+from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome, Reading
 from skipscope.evidence.statistics import Spread, spread
 
 EARLY = 30  #: last step of the early readings
@@ -92,20 +92,29 @@ def arms_of(evidence: Evidence, pair: str) -> tuple[ArmFacts, ...]:
     return tuple(arm for arm in evidence.arms if arm.pair == pair)
 
 
-def check_form(evidence: Evidence) -> None:
+def check_form(evidence: Evidence, cells: Iterable[Cell] | None = None) -> None:
     """Refuse a study that says two things at once.
 
+    Args:
+        evidence: its arms and outcomes.
+        cells: those that there are to be; those of the outcomes when None.
+
     Raises:
-        ValueError: two arms of one name, two outcomes of one cell, an outcome of no arm.
+        ValueError: two arms of one name, two outcomes of one cell, an outcome of no arm, a learning
+            rate that is none.
     """
+    ran = [run.cell for run in evidence.outcomes] if cells is None else list(cells)
     for what, names in (
         ("arms", [arm.name for arm in evidence.arms]),
-        ("outcomes of the cell", [run.cell.key for run in evidence.outcomes]),
+        ("outcomes of the cell", [cell.key for cell in ran]),
     ):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise ValueError(f"study {evidence.name}: two {what} {twice[0]}")
     known = {arm.name for arm in evidence.arms}
-    strange = sorted({run.cell.arm for run in evidence.outcomes} - known)
+    strange = sorted({cell.arm for cell in ran} - known)
     if strange:
         raise ValueError(f"study {evidence.name}: outcomes of {strange[0]}, which is no arm of it")
+    for rate in (evidence.lr, *evidence.rates, *(cell.lr for cell in ran)):
+        if not math.isfinite(rate):
+            raise ValueError(f"study {evidence.name}: {rate} is no learning rate")

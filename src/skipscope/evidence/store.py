@@ -15,12 +15,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
+from skipscope.evidence.runs import check_form
 
 FORMAT = 1  #: version of the layout that this release writes, and the newest one it reads
 STUDY, CELLS, OUTCOME = "study.json", "cells", "outcome.json"
+
+#: What to do about a file that cannot be used.
+AGAIN = "remove the file, and the same study trains this cell again"
+ELSEWHERE = "give another folder, or one with a copy of the file"
+
+NOT_FINITE = ("inf", "-inf", "nan")
 
 Record = TypeVar("Record")
 
@@ -72,6 +79,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     try:
         part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         part.replace(path)
+    except OSError as error:  # a full disk does not say of itself which file it is about
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -90,10 +99,15 @@ def load_outcome(folder: Path, cell: Cell) -> Outcome | None:
     """A cell's outcome; None where it is not finished.
 
     Raises:
-        StoreError: the file cannot be understood.
+        StoreError: the file cannot be understood, or is that of another cell.
     """
     path = cell_folder(folder, cell) / OUTCOME
-    return _read(path, Outcome) if path.exists() else None
+    if not path.exists():
+        return None
+    outcome = _read(path, Outcome)
+    if outcome.cell != cell:
+        raise StoreError(f"{path}: is the outcome of {outcome.cell.key}; {AGAIN}")
+    return outcome
 
 
 def load(folder: Path) -> Evidence:
@@ -103,6 +117,10 @@ def load(folder: Path) -> Evidence:
         StoreError: there is no study, none of its cells is finished, or a file is damaged.
     """
     planned = load_plan(folder)
+    try:
+        check_form(replace(planned.evidence, outcomes=()), planned.cells)
+    except ValueError as error:
+        raise StoreError(f"{folder / STUDY}: damaged: {error}; {ELSEWHERE}") from error
     found = [load_outcome(folder, cell) for cell in planned.cells]
     outcomes = tuple(outcome for outcome in found if outcome is not None)
     if not outcomes:
@@ -115,23 +133,27 @@ def load(folder: Path) -> Evidence:
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
+    remedy = ELSEWHERE if path.name == STUDY else AGAIN
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StoreError(f"{path.parent}: holds no {path.name}, so it is no study") from None
-    except ValueError as error:
-        raise StoreError(f"{path}: damaged: {error}") from error
+        raise StoreError(
+            f"{path.parent}: holds no {path.name}, so it is no study; give the folder that one was "
+            "written to"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: damaged: {error}; {remedy}") from error
     version = content.get("format") if isinstance(content, dict) else None
     if not isinstance(version, int):
-        raise StoreError(f"{path}: is not of a study")
+        raise StoreError(f"{path}: is not of a study; {remedy}")
     if version > FORMAT:
         raise StoreError(
             f"{path}: has format {version}, this skipscope reads up to {FORMAT}: upgrade it"
         )
     try:
         return from_json(kind, content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"{path}: damaged: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{path}: damaged: {error}; {remedy}") from error
 
 
 # ------------------------------------------------------------------------ records and JSON
@@ -152,38 +174,55 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def from_json(kind: type[Record], content: Mapping[str, Any]) -> Record:
+def from_json(kind: type[Record], content: Any) -> Record:
     """A record from JSON values; names that it does not have are passed over.
 
     Raises:
-        KeyError, TypeError, ValueError: a value is missing, or of another type.
+        TypeError, ValueError: a value is missing, or of another type.
 
     >>> from_json(Cell, {"arm": "plain", "depth": 50, "seed": 0, "lr": "inf"}).lr
     inf
     """
-    values = {
-        name: _value(wanted, content[name])
-        for name, wanted in get_type_hints(kind).items()
-        if name in content
-    }
+    if not isinstance(content, dict):
+        raise TypeError(f"{content!r} is no {kind.__name__}")
+    values = {}
+    for name, wanted in get_type_hints(kind).items():
+        if name in content:
+            try:
+                values[name] = _value(wanted, content[name])
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name}: {error}") from error
     return kind(**values)
 
 
 def _value(wanted: Any, value: Any) -> Any:
-    inner = get_args(wanted)
-    if get_origin(wanted) in (Union, UnionType):
+    inner, origin = get_args(wanted), get_origin(wanted)
+    if origin in (Union, UnionType):
         return None if value is None else _value(inner[0], value)
-    if get_origin(wanted) is tuple:
+    if origin is tuple:
         return _tuple(inner, value)
-    if get_origin(wanted) is dict:
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise TypeError(f"{value!r} is no object")
         return {key: _value(inner[1], one) for key, one in value.items()}
+    if origin is Literal:
+        if value not in inner:
+            raise ValueError(f"{value!r} is none of {', '.join(inner)}")
+        return value
     if is_dataclass(wanted):
         return from_json(wanted, value)  # type: ignore[arg-type]
     if wanted is float:
-        return float(value)
-    if isinstance(wanted, type) and not isinstance(value, wanted):
+        return _float(value)
+    if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
         raise TypeError(f"{value!r} is no {wanted.__name__}")
     return value
+
+
+def _float(value: Any) -> float:
+    """A number, or the word for one that is not finite."""
+    if isinstance(value, bool) or (isinstance(value, str) and value not in NOT_FINITE):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
 
 
 def _tuple(inner: Sequence[Any], value: Any) -> tuple[Any, ...]:

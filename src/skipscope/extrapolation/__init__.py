@@ -69,12 +69,17 @@ def extrapolate(history: History, *depths: str | int) -> Extrapolation:
     >>> print(extrapolate(History(), "4x").numbers.why)
     nothing was captured
     """
-    wanted = tuple(parse(str(one)) for one in depths or ("2x", "4x"))
+    wanted = tuple(dict.fromkeys(parse(str(one)) for one in depths or ("2x", "4x")))
+    deepest = max((len(stream.sites) for stream in history.sites.streams), default=0)
     for one in wanted:
-        for stream in history.sites.streams:
-            sites = one.of(max(len(stream.sites), 1)) * len(stream.sites)
-            if sites > DEEPEST:
-                raise ValueError(f"depth {one.text}: more than {DEEPEST} sites")
+        sites = round(one.of(deepest) * deepest) if deepest else 2
+        if sites > DEEPEST:
+            raise ValueError(f"depth {one.text}: more than {DEEPEST} sites")
+        if sites < 2:
+            raise ValueError(
+                f"depth {one.text}: {sites} sites, of {deepest} that were measured; give one of 2 "
+                "sites or more"
+            )
     why = ""
     if not history.sites.block_level:
         why = "no residual addition was found"
@@ -97,11 +102,14 @@ def parse(text: str) -> Depth:
     (4.0, 96)
     """
     written = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?x", written) and 0 < float(written[:-1]) <= DEEPEST:
+    if re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,9})?x", written) and 0 < float(written[:-1]) <= DEEPEST:
         return Depth(written, float(written[:-1]), None)
-    if re.fullmatch(r"\d+", written) and 2 <= int(written) <= DEEPEST:
+    if re.fullmatch("[0-9]{1,7}", written) and 2 <= int(written) <= DEEPEST:
         return Depth(written, None, int(written))
-    raise ValueError(f"depth {text!r}: give 4x (times the depth) or a number of sites from 2 on")
+    shown = text if len(text) < 20 else f"{text[:16]}..."
+    raise ValueError(
+        f"depth {shown!r}: give 4x (times the depth) or a number of sites from 2 to {DEEPEST}"
+    )
 
 
 def _moment(history: History, row: int, depths: Sequence[Depth]) -> Moment:

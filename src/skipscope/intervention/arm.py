@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from skipscope.records import Site, SiteMap
 from skipscope.rule import near
@@ -17,6 +18,24 @@ _NOT_NAMED = "not named"
 _AS_IT_IS = "nothing to change: shortcut kept and branch scale 1"
 
 
+def scale_of(value: Any) -> float:
+    """A branch scale as a float.
+
+    Raises:
+        ValueError: it is no finite number.
+
+    >>> scale_of(1)
+    1.0
+    """
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError(f"intervene: branch_scale is a finite number, got {value!r}")
+    return found
+
+
 @dataclass(frozen=True)
 class Arm:
     """Names of sites or module paths (None: all at block level), and the sum wanted there."""
@@ -27,6 +46,8 @@ class Arm:
     projections: Projections
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shortcut, bool):  # "no" and 0.5 would both count as kept
+            raise ValueError(f"intervene: shortcut is True or False, got {self.shortcut!r}")
         if self.projections not in ("keep", "cut"):
             raise ValueError(f'intervene: projections is "keep" or "cut", got {self.projections!r}')
 

@@ -75,6 +75,12 @@ class Treatment:
         trained: Trained,
     ) -> None:
         check_model(remedy, model)
+        hollow = next((name for name, p in model.named_parameters() if p.is_meta), None)
+        if hollow is not None:
+            raise ValueError(
+                f"{remedy}: {hollow} is on the meta device and holds no numbers; load or make the "
+                "model's weights first"
+            )
         why = why_trained(model) if trained != "allow" else ""
         if why:
             raise ValueError(

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from skipscope.reports._text import common_start, plain, shorten
+from skipscope.reports._text import common_start, plain, shorten, visible
 
 LABEL = 11  #: width of the words at the left edge
 
@@ -43,8 +43,8 @@ class Page:
         return common_start(names) if any(len(n) > self.site_width for n in names) else ""
 
     def plain(self, text: str) -> str:
-        """`text` as it stands, or in ASCII where nothing else can be shown."""
-        return text if self.unicode else plain(text)
+        """`text` as it can be shown: nothing that steers it, in ASCII where it must be."""
+        return visible(text) if self.unicode else plain(visible(text))
 
     def text(self, text: str, style: str = "") -> Text:
         """`text` with a style; square brackets in it are no markup."""
@@ -80,7 +80,7 @@ class Page:
         for label, text in lines:
             written = self.clipped(text, room, most)
             shown = "" if label == before else label
-            grid.add_row(Text(shown, "dim"), Text(written, style))
+            grid.add_row(Text(self.plain(shown), "dim"), Text(written, style))
             before = label
         return grid
 

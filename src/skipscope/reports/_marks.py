@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from skipscope.reports._text import visible
+
 
 def escape(text: str) -> str:
     """`text` with nothing in it that Markdown or HTML would take for its own."""
+    text = visible(text)
     for character in "\\`*_[]|":
         text = text.replace(character, f"\\{character}")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -14,7 +17,7 @@ def escape(text: str) -> str:
 
 def code(text: str) -> str:
     """A name or a call, shown letter by letter; a pipe would end a table's cell."""
-    return f"`{text.replace('`', chr(39)).replace('|', '/')}`" if text else ""
+    return f"`{visible(text).replace('`', chr(39)).replace('|', '/')}`" if text else ""
 
 
 def bullets(lines: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from unicodedata import category
 
 Number = float | None
 
@@ -34,10 +35,23 @@ PLAIN = str.maketrans(
     }
 )
 
+#: Categories of Unicode: control characters, directions and joiners, ends of line and paragraph.
+STEERING = ("Cc", "Cf", "Zl", "Zp")
 BLOCKS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589\u2588"
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 PLAIN_LEVELS = "_.:-=+*#"
 DECADES = 4  #: of a bar; what is smaller has none
+
+
+def visible(text: str) -> str:
+    r"""`text` with "?" for what steers a terminal or turns the direction of writing.
+
+    >>> visible("a\x1b[31m b\u202e c\n")
+    'a?[31m b? c\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join("?" if c not in "\n\t" and category(c) in STEERING else c for c in text)
 
 
 def plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,9 +58,14 @@ class Arm:
 def scaled(branch_scale: float, name: str = "", pair: str = "model") -> Arm:
     """The residual model with y = s + a F.
 
+    Raises:
+        ValueError: a is not finite.
+
     >>> scaled(0.1).name
     'scaled-0.1'
     """
+    if not math.isfinite(branch_scale):
+        raise ValueError(f"branch_scale must be a finite number, got {branch_scale!r}")
     facts = ArmFacts(
         name or f"scaled-{branch_scale:g}",
         f"residual, branches times {branch_scale:g}",
@@ -97,7 +103,9 @@ def choose(arms: Sequence[str | Arm]) -> tuple[Arm, ...]:
     >>> [arm.name for arm in choose(["plain", "residual", scaled(0.5)])]
     ['plain', 'residual', 'scaled-0.5']
     """
-    unknown = [arm for arm in arms if isinstance(arm, str) and arm not in _KNOWN]
+    if isinstance(arms, str):
+        raise ValueError(f"arms must be a list of them, as ('plain', 'residual'), got {arms!r}")
+    unknown = [arm for arm in arms if not isinstance(arm, Arm) and arm not in _KNOWN]
     if unknown:
         raise ValueError(f"arms: no arm {unknown[0]!r}, only {', '.join(_KNOWN)}, or an Arm")
     chosen = tuple(_KNOWN[arm] if isinstance(arm, str) else arm for arm in arms)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -50,8 +51,10 @@ def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
         # Where the model returns something else, the size that a mean loss has there will do.
         there = outputs.grad if isinstance(outputs, Tensor) else None
         at_outputs = norm([there]) if there is not None else None
-        gradients = [gradient_norm(branch) or 0.0 for branch in blocks.branches]
-        return Look(depth, min(gradients) / (at_outputs or 1.0), len(plain.sites), len(sites))
+        # A branch that has nothing to train, by its nature or frozen, needs no gradient.
+        trained = [own for own in blocks.branches if any(p.requires_grad for p in own)]
+        weakest = min((gradient_norm(branch) or 0.0 for branch in trained), default=math.inf)
+        return Look(depth, weakest / (at_outputs or 1.0), len(plain.sites), len(sites))
 
 
 def with_chance(

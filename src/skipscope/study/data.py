@@ -30,7 +30,8 @@ class Data:
 
         Raises:
             TypeError: it is neither.
-            ValueError: inputs and targets are not equally many, or there are none.
+            ValueError: inputs and targets are not equally many, there are none, or an input is not
+                finite.
         """
         if isinstance(data, cls):
             return data
@@ -40,10 +41,15 @@ class Data:
                 f"(input, target), got {type(data).__name__}"
             )
         parts = list(data) if len(data) == 4 else [*_stacked(data[0]), *_stacked(data[1])]
-        tensors = [torch.as_tensor(part) for part in parts]
+        names = [field.name for field in fields(cls)]
+        tensors = [_tensor(name, part) for name, part in zip(names, parts, strict=True)]
         for what, x, y in (("training", *tensors[:2]), ("validation", *tensors[2:])):
             if len(x) != len(y) or not len(x):
                 raise ValueError(f"data: {what} has {len(x)} inputs and {len(y)} targets")
+        for name, tensor in zip(names, tensors, strict=True):
+            lost = int((~torch.isfinite(tensor)).sum())
+            if lost:
+                raise ValueError(f"data: {name} holds {lost} numbers that are not finite")
         return cls(*tensors)
 
     @property
@@ -61,8 +67,25 @@ class Data:
         return Data(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
+def _tensor(name: str, part: Any) -> Tensor:
+    """One of the four, first axis the samples, apart from any graph."""
+    try:
+        tensor = torch.as_tensor(part)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"data: {name} is no tensor, and none can be made of it: {error}"
+        ) from error
+    if not tensor.dim():
+        raise TypeError(f"data: {name} is one number; its first axis must be the samples")
+    return tensor.detach()
+
+
 def _stacked(dataset: Any) -> tuple[Tensor, Tensor]:
     """All samples of a dataset, as two tensors."""
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise TypeError(
+            f"data: a {type(dataset).__name__} is no dataset with a length and samples by index"
+        )
     batch = default_collate([dataset[index] for index in range(len(dataset))])
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:
         raise TypeError("data: a dataset's samples are to be pairs (input, target)")

@@ -77,13 +77,15 @@ class Plan:
         torch.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - what a user's factory may draw from
-        model = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(depth)
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"Study: the factory made a {type(model).__name__}, not an nn.Module")
-        model.to(self.device)
-        weights = fingerprint(model)
+        with named(f"factory: at depth {depth}"):
+            model = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(depth)
+            if not isinstance(model, nn.Module):
+                raise StudyError(f"factory: made a {type(model).__name__}, not an nn.Module")
+            model.to(self.device)
+            weights = fingerprint(model)
         if arm.start is not None:
-            arm.start(model, self.example())
+            with named(f"arm {arm.name!r}: its start"):
+                arm.start(model, self.example())
         torch.manual_seed(seed + TRAINING)
         return model, weights
 
@@ -95,9 +97,15 @@ class Plan:
         """The block-level sites of a model, in the order in which they run.
 
         Raises:
-            StudyError: there are none.
+            StudyError: there are none, or the model cannot take the inputs.
         """
-        found = find_residuals(model, self.example())
+        example = self.example()
+        try:
+            found = find_residuals(model, example)
+        except ValueError as error:
+            raise StudyError(
+                refused(model, "x_train", example, error.__cause__ or error)
+            ) from error
         sites = [site for site in found.sites if not site.nested]
         if not sites:
             unseen = "; ".join(f"{one.where or 'model'}: {one.reason}" for one in found.unseen[:3])
@@ -106,6 +114,30 @@ class Plan:
                 + (f" ({unseen})" if unseen else "")
             )
         return sites
+
+
+def refused(model: nn.Module, name: str, x: Tensor, error: BaseException) -> str:
+    """That a model cannot take its inputs, in words."""
+    shape = " x ".join(map(str, x.shape))
+    return (
+        f"data: {type(model).__name__} failed on {name} ({str(x.dtype)[6:]}, {shape}): "
+        f"{type(error).__name__}: {error}; give inputs of the type and shape that it takes"
+    )
+
+
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """An error of what a study was given begins with the argument that it is of.
+
+    Raises:
+        StudyError: there was one.
+    """
+    try:
+        yield
+    except StudyError:
+        raise
+    except Exception as error:
+        raise StudyError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -7,6 +7,7 @@ outlived it would write into cells that are begun anew.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -14,6 +15,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -23,14 +25,44 @@ from skipscope.evidence.store import StudyError, save_outcome
 from skipscope.study.plan import Plan
 from skipscope.study.training import train
 
-Answer = Outcome | str  #: what came of a cell, or the traceback of an error
+
+@dataclass(frozen=True)
+class Failure:
+    """What became of a cell instead of an outcome."""
+
+    error: str  #: its type and what it says
+    trace: str  #: in the process where it was raised
+
+
+class _ThereError(Exception):
+    """The traceback of another process, shown above that of this one."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(f"\n{trace}")
+
+
+Answer = Outcome | Failure
 
 
 def run_cell(plan: Plan, cell: Cell, folder: Path) -> Outcome:
-    """Trains a cell and writes its outcome, last of all its files."""
-    outcome = train(plan, cell, folder)
+    """Trains a cell and writes its outcome, last of all its files.
+
+    Raises:
+        StudyError: the training failed, or something that the study was given.
+        OSError: the disk refuses.
+    """
+    try:
+        outcome = train(plan, cell, folder)
+    except (StudyError, OSError):
+        raise
+    except Exception as error:
+        raise StudyError(f"{_failed(cell)}: {type(error).__name__}: {error}") from error
     save_outcome(folder, outcome)
     return outcome
+
+
+def _failed(cell: Cell) -> str:
+    return f"the training of {cell.key} failed"
 
 
 def run_cells(
@@ -53,11 +85,15 @@ def run_cells(
 def _pickled(plan: Plan) -> bytes:
     try:
         return pickle.dumps(plan)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise StudyError(
-            f"jobs: another process cannot be given this study ({error}): define the factory, the "
-            "loss and the optimizer at the top level of a module, or run with jobs=1"
-        ) from error
+    except Exception as error:  # whatever the __reduce__ of what was given may raise
+        raise StudyError(f"jobs: {_unsent(error)}") from error
+
+
+def _unsent(error: Exception) -> str:
+    return (
+        f"another process cannot be given this study ({error}): define the factory, the loss and "
+        "the optimizer at the top level of a module, or run with jobs=1"
+    )
 
 
 class _Pool:
@@ -108,7 +144,7 @@ class _Pool:
         cell = self._has.pop(pipe)
         try:
             answer: Answer = pipe.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # the second: it ended within its answer
             self._workers[pipe].join()
             raise StudyError(
                 f"the process that trained {cell.key} ended "
@@ -116,8 +152,9 @@ class _Pool:
                 "same call goes on. A script that starts a study with jobs needs "
                 "`if __name__ == '__main__':` around it"
             ) from None
-        if isinstance(answer, str):
-            raise StudyError(f"the training of {cell.key} failed:\n{answer}")
+        if isinstance(answer, Failure):
+            said = answer.error if cell.key in answer.error else f"{_failed(cell)}: {answer.error}"
+            raise StudyError(said) from _ThereError(answer.trace)
         return answer
 
 
@@ -133,16 +170,29 @@ def _work(pipe: Connection, folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the study's to answer
     threading.Thread(target=_end_with_the_study, daemon=True).start()
     try:
-        plan: Plan = pickle.loads(pipe.recv())
+        packed = pipe.recv()
         while True:
-            cell: Cell = pipe.recv()
-            try:
-                answer: Answer = run_cell(plan, cell, folder)
-            except Exception:
-                answer = traceback.format_exc()
-            pipe.send(answer)
+            pipe.send(_answered(packed, pipe.recv(), folder))
     except (EOFError, ConnectionError):
         return
+
+
+@functools.cache
+def _unpacked(packed: bytes) -> Plan:
+    try:
+        plan: Plan = pickle.loads(packed)
+    except Exception as error:
+        raise StudyError(_unsent(error)) from error
+    return plan
+
+
+def _answered(packed: bytes, cell: Cell, folder: Path) -> Answer:
+    try:
+        return run_cell(_unpacked(packed), cell, folder)
+    except StudyError as error:
+        return Failure(str(error), traceback.format_exc())
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _end_with_the_study() -> None:

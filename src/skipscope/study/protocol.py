@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,14 @@ from skipscope.study.plan import Plan, own_random_state
 from skipscope.study.training import describe_optimizer
 
 
-def protocol(plan: Plan, seeds: Sequence[int], cells: Sequence[Cell]) -> dict[str, str]:
-    """What was held equal, to be printed above the results."""
+def protocol(plan: Plan, seeds: Sequence[int], settings: Mapping[str, str]) -> dict[str, str]:
+    """What was held equal, to be printed above the results.
+
+    Args:
+        plan: what every training is given.
+        seeds: those of the comparison.
+        settings: the study's `configuration`.
+    """
     data = plan.data
     given = isinstance(plan.factory, nn.Module)
     weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
@@ -28,7 +34,7 @@ def protocol(plan: Plan, seeds: Sequence[int], cells: Sequence[Cell]) -> dict[st
         "steps": f"{plan.steps} of {min(plan.batch_size, len(data.x_train))} samples",
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
         "weights": f"at the start {weights}",
-        "optimizer": _optimizer(plan, cells[0].lr),
+        "optimizer": settings["optimizer"],
         "P(x)": "kept in the plain arms" if plan.projections == "keep" else "cut too",
         "torch": torch.__version__,
     }
@@ -46,7 +52,7 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
         "batch size": str(plan.batch_size),
         "loss": words(plan.loss_fn),
         "error": words(plan.wrong),
-        "optimizer": _optimizer(plan, lr),
+        "optimizer": _optimizer(plan, cells[0], lr),
         "projections": plan.projections,
         "device": plan.device,
         "torch": torch.__version__,
@@ -71,8 +77,12 @@ def _arm(plan: Plan, arm: Arm, depth: int, seed: int) -> str:
     )
 
 
-def _optimizer(plan: Plan, lr: float) -> str:
-    return describe_optimizer(plan.optimizer([nn.Parameter(torch.zeros(1))], lr))
+def _optimizer(plan: Plan, cell: Cell, lr: float) -> str:
+    """As it is made for a model of the study: it may look at what it is given."""
+    with own_random_state():
+        model, _ = plan.build(plan.arm(cell.arm), cell.depth, cell.seed)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return describe_optimizer(plan.optimizer(trained, lr))
 
 
 def _hash(text: str) -> str:

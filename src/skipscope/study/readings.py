@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_leaves
 
 from skipscope.records import Site
 from skipscope.restore import unchanged
@@ -80,6 +82,7 @@ class Blocks:
         self.first, self.last = self.branches[0], self.branches[-1]
         self._model = model
         self._place, self._before = _features_at(model, sites, x)
+        self._channels = _channel_axis(model, self._place, None if self._before else sites[-1])
 
     def features(self, x: Tensor) -> Tensor:
         """What the head is given for some inputs; the model stays as it was."""
@@ -93,8 +96,16 @@ class Blocks:
                 self._model(x)
         finally:
             handle.remove()
-        features: Tensor = seen[-1]
-        return features if self._before or features.dim() < 4 else features.movedim(1, -1)
+        features = next(leaf for leaf in tree_leaves(seen[-1]) if isinstance(leaf, Tensor))
+        return features.movedim(self._channels, -1)
+
+
+def _channel_axis(model: nn.Module, place: nn.Module, last: Site | None) -> int:
+    """1 before a convolution, and after a block that holds one; otherwise the last axis."""
+    near = [place]
+    if last is not None:
+        near += [model.get_submodule(name.rpartition(".")[0]) for name in last.parameters]
+    return 1 if any(isinstance(module, _ConvNd) for module in near) else -1
 
 
 def _features_at(model: nn.Module, sites: Sequence[Site], x: Tensor) -> tuple[nn.Module, bool]:

@@ -12,6 +12,8 @@ from torch import nn
 
 from skipscope.evidence.outcome import Cell, Evidence
 from skipscope.evidence.store import (
+    CELLS,
+    OUTCOME,
     STUDY,
     Planned,
     StoreError,
@@ -23,6 +25,7 @@ from skipscope.evidence.store import (
 from skipscope.history import HistoryInUseError
 from skipscope.history.appending import Appending
 from skipscope.intervention.arm import Projections
+from skipscope.study import asked
 from skipscope.study.arms import Arm, Factory, choose
 from skipscope.study.checking import PlainStart, with_chance
 from skipscope.study.data import Data
@@ -39,6 +42,7 @@ from skipscope.study.plan import (
 from skipscope.study.pool import run_cells
 from skipscope.study.progress import Progress
 from skipscope.study.protocol import configuration, protocol
+from skipscope.study.rehearsing import rehearse
 
 LOCK = ".running"  #: a file that is locked while a process runs the study
 
@@ -78,7 +82,7 @@ class Study:
         title: of its report.
 
     Raises:
-        TypeError: `data`, or what the factory makes, is nothing that can be trained.
+        TypeError: `data` is nothing that can be trained on, or a function is none.
         ValueError: an argument is out of range, or says something that there is not.
 
     Example:
@@ -124,19 +128,26 @@ class Study:
         name: str = "study",
         title: str = "",
     ) -> None:
-        for what, number in (("steps", steps), ("batch_size", batch_size)):
-            if number < 1:
-                raise ValueError(f"{what} must be 1 or more, got {number}")
         if projections not in ("keep", "cut"):
             raise ValueError(f"projections must be 'keep' or 'cut', got {projections!r}")
-        self.seeds = _seeds(seeds)
-        self.grid_seeds = self.seeds if grid_seeds is None else _seeds(grid_seeds)
-        self.lr, self.rates = float(lr), tuple(sorted({float(rate) for rate in rates}))
-        self.name, self.title = name, title or name
+        if not callable(plain_start) and plain_start not in ("refuse", "he", "keep"):
+            raise ValueError(
+                "plain_start must be 'refuse', 'he', 'keep' or a function (model, x), got "
+                f"{plain_start!r}"
+            )
+        asked.callables(factory=factory, loss_fn=loss_fn, wrong=wrong, optimizer=optimizer)
+        self.seeds = asked.seeds("seeds", seeds)
+        self.grid_seeds = (
+            self.seeds if grid_seeds is None else asked.seeds("grid_seeds", grid_seeds)
+        )
+        self.lr = asked.rate("lr", lr)
+        self.rates = asked.rates(rates, self.lr)
+        self.name, self.title = str(name), str(title or name)
         self._plain_start = plain_start
         self._plan = Plan(
             factory, choose(arms), Data.of(data), loss_fn or cross_entropy,
-            wrong or misclassified, optimizer or sgd, steps, batch_size, projections, device,
+            wrong or misclassified, optimizer or sgd, asked.number("steps", steps),
+            asked.number("batch_size", batch_size), projections, asked.device(device),
         )  # fmt: skip
         self._check_targets(wrong)
         self.depths = self._depths(depths)
@@ -152,17 +163,23 @@ class Study:
                 raise ValueError("depths: a model has the depth it has; give a factory")
             with own_random_state():
                 return (len(self._plan.sites(self._plan.build(self._plan.arms[0], 0, 0)[0])),)
-        depths = tuple(sorted(set(wanted if wanted is not None else (10, 20, 50, 100))))
-        if not depths or depths[0] < 1:
-            raise ValueError(f"depths must be numbers from 1 on, got {wanted!r}")
-        return depths
+        return asked.depths(wanted if wanted is not None else (10, 20, 50, 100))
 
     def _check_targets(self, wrong: Wrong | None) -> None:
-        if wrong is None and self._plan.data.y_train.is_floating_point():
-            raise ValueError(
-                "wrong: the targets are no classes, so say when one is missed: "
-                "wrong=lambda outputs, targets: (outputs - targets).abs() > 0.1"
-            )
+        data = self._plan.data
+        for name, targets in (("y_train", data.y_train), ("y_validation", data.y_validation)):
+            if wrong is not None or not targets.numel():
+                continue
+            if targets.is_floating_point():
+                raise ValueError(
+                    f"wrong: {name} holds no classes, so say when a target is missed: "
+                    "wrong=lambda outputs, targets: (outputs - targets).abs() > 0.1"
+                )
+            if int(targets.min()) < 0:
+                raise ValueError(
+                    f"wrong: {name} holds class {int(targets.min())}, and classes count from 0; "
+                    "where such targets are left out of the loss, give a wrong that does so too"
+                )
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -195,17 +212,18 @@ class Study:
             progress: whether a bar is shown on standard error.
 
         Raises:
-            StudyError: the plain arm would be a straw man, or a training failed.
+            StudyError: the plain arm would be a straw man, one of the study's arguments does not do
+                what it is for (it says which), or a training failed.
             StoreError: the folder holds another study (it says what differs), or is in use.
         """
-        if jobs < 1:
-            raise ValueError(f"jobs must be 1 or more, got {jobs}")
+        jobs = asked.number("jobs", jobs)
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         with closing(_Held(target)):
             return self._run(target, jobs, progress)
 
     def _run(self, target: Path, jobs: int, progress: bool) -> Evidence:
+        rehearse(self._plan, self.depths, self.seeds[0], self.lr)
         plan, notes = with_chance(self._plan, self.depths, self.seeds[0], self._plain_start)
         cells = self.cells
         self._take_up(target, plan, notes, cells)
@@ -227,8 +245,13 @@ class Study:
         """
         settings = configuration(plan, cells, self.seeds[0], self.lr)
         if not (folder / STUDY).exists():
+            if any(folder.glob(f"{CELLS}/*/{OUTCOME}")):
+                raise StoreError(
+                    f"{folder} holds trainings but no {STUDY} that says of which study: give "
+                    "another folder, or remove this one"
+                )
             facts = tuple(arm.facts for arm in plan.arms)
-            said = {**protocol(plan, self.seeds, cells), **notes}
+            said = {**protocol(plan, self.seeds, settings), **notes}
             grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
             evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
             save_plan(folder, Planned(evidence, cells, settings))
@@ -262,10 +285,3 @@ class _Held:
     def close(self) -> None:
         """Gives it free."""
         self._file.close()
-
-
-def _seeds(wanted: int | Sequence[int]) -> tuple[int, ...]:
-    seeds = tuple(range(wanted)) if isinstance(wanted, int) else tuple(wanted)
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise ValueError(f"seeds must be a number from 1 on, or different numbers, got {wanted!r}")
-    return seeds

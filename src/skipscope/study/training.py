@@ -225,20 +225,27 @@ def with_ratios(readings: list[Reading], history: History) -> tuple[Reading, ...
 
 
 def describe_optimizer(optimizer: Any) -> str:
-    """Its class and the settings that are in force, without the learning rate.
+    """Its class and the settings that are in force in each group, without the learning rate.
 
     Raises:
         StudyError: what was made is no optimizer.
 
     >>> describe_optimizer(torch.optim.SGD([torch.zeros(1)], lr=0.1, momentum=0.9))
     'SGD(momentum=0.9)'
+    >>> groups = [{"params": [torch.zeros(1)], "weight_decay": 0.1}, {"params": [torch.ones(1)]}]
+    >>> describe_optimizer(torch.optim.SGD(groups, lr=0.1))
+    'SGD(weight_decay=0.1) and ()'
     """
     if not isinstance(optimizer, Optimizer):
         raise StudyError(f"optimizer: made a {type(optimizer).__name__}, not an Optimizer")
-    group = optimizer.param_groups[0]
+    groups = dict.fromkeys(_settings(group) for group in optimizer.param_groups)
+    return " and ".join([f"{type(optimizer).__name__}{next(iter(groups))}", *list(groups)[1:]])
+
+
+def _settings(group: dict[str, Any]) -> str:
     settings = (
         f"{name}={value}"
         for name, value in sorted(group.items())
         if name not in ("params", "lr", "initial_lr") and value not in (None, False, 0)
     )
-    return f"{type(optimizer).__name__}({', '.join(settings)})"
+    return f"({', '.join(settings)})"

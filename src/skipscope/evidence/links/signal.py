@@ -120,7 +120,7 @@ def imbalance(reading: Reading) -> float | None:
         return None
     if not (math.isfinite(first) and math.isfinite(last)) or min(first, last) <= 0:
         return math.inf
-    return abs(math.log10(first / last))
+    return abs(math.log10(first) - math.log10(last))  # their quotient may be no float
 
 
 def rank(reading: Reading) -> float | None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome
 from skipscope.evidence.verdict import Verdict
+from skipscope.reports._text import visible
 
+FORMULA = ("=", "+", "-", "@")  #: what a spreadsheet takes a formula by
 #: Facts of its arm that stand in each row.
 ARM = ("title", "role", "pair", "differs", "near_identity")
 CELL = tuple(one.name for one in dataclasses.fields(Cell))
@@ -19,7 +21,10 @@ OUTCOME = tuple(one.name for one in dataclasses.fields(Outcome) if one.name not 
 
 
 def csv(evidence: Evidence, verdict: Verdict) -> str:
-    """One row a run: "inf" and "nan" as such, nothing where there is no value."""
+    """One row a run: "inf" and "nan" as such, nothing where there is no value.
+
+    Text that a spreadsheet would compute gets an apostrophe in front, which it does not show.
+    """
     del verdict  # a spreadsheet is for one's own conclusions
     arms = {arm.name: arm for arm in evidence.arms}
     out = io.StringIO()
@@ -31,9 +36,15 @@ def csv(evidence: Evidence, verdict: Verdict) -> str:
 
 def _row(arm: ArmFacts, run: Outcome) -> list[Any]:
     found = " ".join(f"{code}:{severity}" for code, severity in run.findings)
-    return [
+    values = [
         *(getattr(run.cell, name) for name in CELL),
         *(getattr(arm, name) for name in ARM),
         *(getattr(run, name) for name in OUTCOME),
         found,
     ]
+    return [_text(value) if isinstance(value, str) else value for value in values]
+
+
+def _text(value: str) -> str:
+    shown = visible(value)
+    return f"'{shown}" if shown.lstrip()[:1] in FORMULA else shown

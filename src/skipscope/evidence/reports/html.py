@@ -8,6 +8,7 @@ from skipscope.evidence.outcome import Evidence
 from skipscope.evidence.plots import plots
 from skipscope.evidence.reports import _grids
 from skipscope.evidence.verdict import Verdict
+from skipscope.reports._text import visible
 
 TEMPLATE = "page.html.jinja"
 
@@ -24,6 +25,7 @@ def html(evidence: Evidence, verdict: Verdict) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     pairs = list(dict.fromkeys(arm.pair for arm in evidence.arms))
     drawn = {pair: plots(evidence, pair) for pair in pairs}

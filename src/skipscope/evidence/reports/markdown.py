@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from skipscope.evidence.outcome import Evidence
 from skipscope.evidence.reports import _grids
 from skipscope.evidence.verdict import Chain, Comparison, Verdict
-from skipscope.reports._text import plain
+from skipscope.reports._text import plain, visible
 
 
 def markdown(evidence: Evidence, verdict: Verdict, *, unicode: bool = True) -> str:
@@ -54,6 +54,7 @@ def _comparison(compared: Comparison) -> list[str]:
 
 def _escape(text: str) -> str:
     """`text` with nothing in it that Markdown or HTML would take for its own."""
+    text = visible(text)
     for character in "\\`*_[]|#~":
         text = text.replace(character, f"\\{character}")
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
