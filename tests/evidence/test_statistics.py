@@ -140,6 +140,7 @@ def test_limits_are_not_decided_by_rounding() -> None:
         ([[0.01, 0.03], [0.02, 0.9], [0.04, 0.5]], 50),  # 20's best seed is below 10's worst
         ([[0.02], [0.01], [0.015]], 50),  # against the best shallower depth, which is 20
         ([[0.5], [0.1], [0.05]], None),
+        ([[1.0], [1.05], [1.06]], 50),  # 5 % of 1.05 is .0525, which is a tie; of 1.06 it is .053
         ([[0.01], [INF], [INF]], 20),
         ([[0.01, INF], [0.5, 0.6], [0.7, 0.8]], 50),  # one seed lost at 10: its worst is infinite
         ([[0.01]], None),

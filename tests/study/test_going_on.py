@@ -32,13 +32,13 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"steps": 5}, "steps was 4, is 5"),
-        ({"batch_size": 9}, "batch size was 8, is 9"),
-        ({"lr": 0.02}, "learning rates was 0.01, is 0.02"),
-        ({"depths": (1, 2, 3)}, "depths was 1, 2, is 1, 2, 3"),
-        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "arm scaled-0.5 was not set"),
-        ({"factory": functools.partial(net, block=ReZero), "plain_start": "keep"}, "arm idle was"),
-        ({"loss_fn": lambda out, y: out.square().mean()}, "loss was skipscope.study.plan.cross"),
+        ({"steps": 5}, "steps 4 there, 5 here"),
+        ({"batch_size": 9}, "batch size 8 there, 9 here"),
+        ({"lr": 0.02}, "learning rates 0.01 there, 0.02 here"),
+        ({"depths": (1, 2, 3)}, "depths 1, 2 there, 1, 2, 3 here"),
+        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5)"),
+        ({"factory": functools.partial(net, block=ReZero), "plain_start": "keep"}, "(arm idle; arm "),
+        ({"loss_fn": lambda out, y: out.square().mean()}, "loss skipscope.study.plan.cross"),
     ],
 )
 def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) -> None:  # type: ignore[no-untyped-def]

@@ -8,6 +8,7 @@ it. `skipscope.study` is therefore loaded by name when a study is to be run, and
 from __future__ import annotations
 
 import os
+import sys
 from argparse import ArgumentParser, Namespace
 from importlib import import_module
 from pathlib import Path
@@ -17,25 +18,27 @@ from skipscope.cli._pages import SAMPLE, counted, shows
 
 NAMES = ("digits", "adam", "shortcuts", "norms")
 FOLDER = "study_runs"
+INTERRUPTED = 130  #: exit code of a command that Ctrl-C ended
 
 
 def _add(parser: ArgumentParser) -> None:
+    parser.add_argument("name", choices=NAMES, nargs="?", help=f"which study ({NAMES[0]})")
     parser.add_argument(
-        "name", choices=NAMES, nargs="?", default=NAMES[0], help=f"which study ({NAMES[0]})"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help=f"where it is written ({FOLDER}/NAME)"
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help=f"where it is written ({FOLDER}/NAME, with --smoke {FOLDER}/NAME-smoke)",
     )
     parser.add_argument(
         "--jobs", type=_count, metavar="N", help="processes that train (one for each core)"
     )
-    parser.add_argument("--seeds", type=_count, default=3, metavar="N", help="how many (3)")
-    parser.add_argument("--smoke", action="store_true", help="a small one: seconds, one seed")
+    parser.add_argument("--seeds", type=_count, metavar="N", help="how many (3; with --smoke 1)")
+    parser.add_argument("--smoke", action="store_true", help="a small one, in seconds")
     parser.add_argument(
         "--report",
         type=Path,
         metavar="FOLDER",
-        help="train nothing, judge the study in FOLDER again, as far as it got",
+        help="alone: train nothing, judge the study in FOLDER again, as far as it got",
     )
 
 
@@ -43,21 +46,39 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     from skipscope.evidence.store import StudyError
 
     try:
-        folder = arguments.report or _trained(arguments)
+        folder = _finished(arguments) if arguments.report else _trained(arguments)
         return _judged(folder), 0
     except StudyError as problem:
         raise CommandError(str(problem)) from problem
     except KeyboardInterrupt:
-        raise CommandError(
-            "stopped; what is finished is kept, and the same command goes on"
-        ) from None
+        print(
+            "skipscope: stopped; what is finished is kept, and the same command goes on",
+            file=sys.stderr,
+        )
+        return "", INTERRUPTED
+
+
+def _finished(arguments: Namespace) -> Path:
+    """The folder to judge again.
+
+    Raises:
+        CommandError: something is given that only a training can use.
+    """
+    for name in ("name", "output", "jobs", "seeds", "smoke"):
+        if getattr(arguments, name):
+            option = "NAME" if name == "name" else f"--{name}"
+            raise CommandError(
+                f"--report trains nothing: leave {option} out, or leave --report out"
+            )
+    folder: Path = arguments.report
+    return folder
 
 
 def _trained(arguments: Namespace) -> Path:
-    kept = f"{arguments.name}-smoke" if arguments.smoke else arguments.name
-    folder: Path = arguments.output or Path(FOLDER, kept)
+    name = arguments.name or NAMES[0]
+    folder: Path = arguments.output or Path(FOLDER, f"{name}-smoke" if arguments.smoke else name)
     import_module("skipscope.study").run_named(
-        arguments.name,
+        name,
         folder,
         jobs=arguments.jobs or _cores(),
         seeds=arguments.seeds,
@@ -75,7 +96,7 @@ def _judged(folder: Path) -> str:
     verdict = judge(evidence)
     written = [path.name for path in write_reports(evidence, verdict, folder)]
     said = console(evidence, verdict, unicode=shows(SAMPLE))
-    return f"{said}\nwritten to {folder}: {', '.join(written)}\n"
+    return "\n".join([said, f"written to {folder}:", *(f"  {name}" for name in written), ""])
 
 
 def _cores() -> int:

@@ -108,8 +108,8 @@ def _ahead(own: Sequence[Outcome], other: Sequence[Outcome]) -> str:
 
 def _first(places: Sequence[tuple[int, Sequence[Place]]]) -> list[str]:
     """Who leads where, when that changes along depth."""
-    leaders = [
-        (depth, " = ".join(one.arm for one in own if one.rank == own[0].rank))
+    leaders = [  # by name: the order within a tie says nothing
+        (depth, " = ".join(sorted(one.arm for one in own if one.rank == own[0].rank)))
         for depth, own in places
     ]
     if len({name for _, name in leaders}) < 2:

@@ -28,6 +28,7 @@ MARKERS = "osD^vP*"
 DASHES = ("--", "-", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 COLUMNS = 4  #: of the legend
 TICKS = 9  #: depths or steps that get a label each
+FEWEST = 2  #: numbers beside an axis; else it is divided evenly
 LABELS = 10  #: powers of ten beside an axis, about
 LEAST, MOST = 1e-250, 1e250  #: what is beyond is drawn there: no axis reaches as far as a float
 EDGE = 1e-3  #: of a median, where a range goes down to 0, which a logarithmic axis cannot show
@@ -185,6 +186,8 @@ class Drawing:
         steps = (1,) if decades > 2 else (1, 2, 5)
         ticks = [step * 10.0**power for power in powers for step in steps]
         kept = [tick for tick in ticks if low / room <= tick <= high * room]
+        if len(kept) < FEWEST:
+            kept = [low / room + share * (high * room - low / room) for share in (0.2, 0.5, 0.8)]
         self.axes.set_yticks(kept, [number(tick) for tick in kept])
         at = sorted(self.along)
         if len(at) <= TICKS:
@@ -236,7 +239,8 @@ def _over_steps(evidence: Evidence, arms: Sequence[ArmFacts], curve: Curve) -> P
     deepest: set[int] = set()
     for place, arm in enumerate(arms):
         runs = of_arm(evidence, arm.name)
-        own = [run for run in runs if run.cell.depth == runs[-1].cell.depth]
+        # One that diverges would take the whole axis.
+        own = [run for run in runs if run.cell.depth == runs[-1].cell.depth and run.finite]
         points = [] if curve.shortcuts and arm.role == "plain" else _points(own, curve)
         if points:
             drawing.line(arm.name, place, points, bars=False)

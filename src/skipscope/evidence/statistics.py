@@ -173,12 +173,14 @@ def keeps(value: float, limit: float) -> bool:
 def onset(depths: Sequence[int], spreads: Sequence[Spread]) -> int | None:
     """The first depth whose best seed is worse than the worst seed of the best shallower depth.
 
+    Worse by 5 % or more: less is a tie.
+
     >>> onset([10, 20, 50], [spread(v) for v in ([0.01, 0.02], [0.015, 0.9], [0.8, 1.4])])
     50
     """
     for at in range(1, len(depths)):
         best = min(spreads[:at], key=lambda one: one.median)
-        if spreads[at].lowest > best.highest:
+        if spreads[at].lowest * (1 - TIE) > best.highest:
             return depths[at]
     return None
 

@@ -20,7 +20,12 @@ __all__ = ["Arm", "ArmFacts", "Data", "Study", "StudyError", "run_named", "scale
 
 
 def run_named(
-    name: str, folder: Path, *, jobs: int = 1, seeds: int | Sequence[int] = 3, smoke: bool = False
+    name: str,
+    folder: Path,
+    *,
+    jobs: int = 1,
+    seeds: int | Sequence[int] | None = None,
+    smoke: bool = False,
 ) -> Evidence:
     """Runs one of the studies that come along, or goes on with it, as the command line does.
 

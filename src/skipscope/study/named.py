@@ -41,13 +41,17 @@ def digits_data() -> Data:
     return Data(x[first], y[first], x[rest], y[rest])
 
 
+def _seeds(wanted: int | Sequence[int] | None, *, smoke: bool) -> int | Sequence[int]:
+    return wanted if wanted is not None else 1 if smoke else 3
+
+
 # ---------------------------------------------------------------------------------- digits
-def digits(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
+def digits(*, seeds: int | Sequence[int] | None = None, smoke: bool = False) -> Study:
     """A residual MLP: depth, norm, and how it starts; the default.
 
     Args:
-        seeds: their number, or they themselves.
-        smoke: depths 10 and 50, one seed, without BatchNorm and grid.
+        seeds: their number, or they themselves; None: 3, of a small one 1.
+        smoke: depths 10 and 50, without BatchNorm and grid.
     """
     arms = [*_no_norm(), *([] if smoke else _batch_norm())]
     if smoke:
@@ -57,7 +61,7 @@ def digits(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
         digits_data(),
         arms=arms,
         depths=(10, DEEP) if smoke else (10, 20, DEEP, 100),
-        seeds=1 if smoke else seeds,
+        seeds=_seeds(seeds, smoke=smoke),
         lr=0.01,
         rates=() if smoke else (0.001, 0.003, 0.03, 0.1),
         grid_depth=DEEP,
@@ -67,12 +71,12 @@ def digits(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
     )
 
 
-def digits_adam(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
+def digits_adam(*, seeds: int | Sequence[int] | None = None, smoke: bool = False) -> Study:
     """The same MLP without norm under Adam: does another optimizer make up for the shortcut?
 
     Args:
-        seeds: their number, or they themselves.
-        smoke: depths 4 and 10, one seed, 10 steps.
+        seeds: their number, or they themselves; None: 3, of a small one 1.
+        smoke: depths 4 and 10, 10 steps.
     """
     wanted = ("plain", "residual", "idle")
     arms = [replace(arm, depths=None) for arm in _no_norm() if arm.facts.role in wanted]
@@ -81,7 +85,7 @@ def digits_adam(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study
         digits_data(),
         arms=arms,
         depths=(4, 10) if smoke else (10, 20, DEEP, 100),
-        seeds=1 if smoke else seeds,
+        seeds=_seeds(seeds, smoke=smoke),
         lr=0.001,
         steps=10 if smoke else 330,
         optimizer=adam,
@@ -146,12 +150,12 @@ def _batch_norm() -> list[Arm]:
 
 
 # ------------------------------------------------------------------------------- shortcuts
-def shortcuts(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
+def shortcuts(*, seeds: int | Sequence[int] | None = None, smoke: bool = False) -> Study:
     """A small ResNet: identity shortcuts, projections between stages, projections everywhere.
 
     Args:
-        seeds: their number, or they themselves.
-        smoke: depths 8 and 14, one seed, 10 steps.
+        seeds: their number, or they themselves; None: 3, of a small one 1.
+        smoke: depths 8 and 14, 10 steps.
     """
     pair = "batch norm"
     names = {
@@ -188,7 +192,7 @@ def shortcuts(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
         digits_data(),
         arms=arms,
         depths=(8, 14) if smoke else (8, 20, 56, 110),
-        seeds=1 if smoke else seeds,
+        seeds=_seeds(seeds, smoke=smoke),
         lr=0.01,
         steps=10 if smoke else 150,
         name="shortcuts",
@@ -202,12 +206,12 @@ def adam(parameters: list[nn.Parameter], lr: float) -> Optimizer:
     return torch.optim.Adam(parameters, lr=lr, fused=parameters[0].device.type == "cpu")
 
 
-def norms(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
+def norms(*, seeds: int | Sequence[int] | None = None, smoke: bool = False) -> Study:
     """A tiny transformer: the norm in the branch or behind the sum, with and without warm-up.
 
     Args:
-        seeds: their number, or they themselves.
-        smoke: 1 and 2 layers, one seed, 10 steps.
+        seeds: their number, or they themselves; None: 3, of a small one 1.
+        smoke: 1 and 2 layers, 10 steps.
     """
     deepest = 2 if smoke else 24
     arms = [*_placed("pre", deepest), *_placed("post", deepest)]
@@ -216,7 +220,7 @@ def norms(*, seeds: int | Sequence[int] = 3, smoke: bool = False) -> Study:
         digits_data(),
         arms=arms,
         depths=(1, 2) if smoke else (4, 12, 24),
-        seeds=1 if smoke else seeds,
+        seeds=_seeds(seeds, smoke=smoke),
         lr=0.003,
         steps=10 if smoke else 200,
         optimizer=adam,

@@ -15,6 +15,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -96,6 +97,23 @@ def _unsent(error: Exception) -> str:
     )
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """A process that is started here ignores Ctrl-C from its first moment: we end it.
+
+    Only the main thread may change what a signal does; started from another one, it ignores Ctrl-C
+    once it works.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, heard)
+
+
 class _Pool:
     """Some processes, and the cell that each has."""
 
@@ -106,7 +124,8 @@ class _Pool:
         for _ in range(jobs):
             ours, theirs = context.Pipe()
             worker = context.Process(target=_work, args=(theirs, folder), daemon=True)
-            worker.start()
+            with _deaf():
+                worker.start()
             theirs.close()
             self._workers[ours] = worker
         for pipe in self._workers:

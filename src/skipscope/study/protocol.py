@@ -62,6 +62,29 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
     return settings
 
 
+#: What a user sets in a word or a number; of the rest only the name says something.
+_TOLD = (
+    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "loss", "error",
+    "projections", "device", "torch",
+)  # fmt: skip
+
+
+def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """In what two configurations differ, in words; "" where they do not.
+
+    >>> differences({"steps": "10", "data": "4f0a"}, {"steps": "20", "data": "9c31"})
+    'steps 10 there, 20 here; data'
+    """
+    differ = {key for key in (*found, *wanted) if found.get(key) != wanted.get(key)}
+    told = [
+        f"{key} {found.get(key, 'not set')} there, {wanted.get(key, 'not set')} here"
+        for key in _TOLD
+        if key in differ
+    ]
+    rest = sorted(differ - {*_TOLD, "cells"})
+    return "; ".join([*told, *rest] or sorted(differ))
+
+
 def _listed(numbers: Any) -> str:
     return ", ".join(map(str, sorted(set(numbers))))
 

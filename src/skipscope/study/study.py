@@ -41,7 +41,7 @@ from skipscope.study.plan import (
 )
 from skipscope.study.pool import run_cells
 from skipscope.study.progress import Progress
-from skipscope.study.protocol import configuration, protocol
+from skipscope.study.protocol import configuration, differences, protocol
 from skipscope.study.rehearsing import rehearse
 
 LOCK = ".running"  #: a file that is locked while a process runs the study
@@ -257,15 +257,10 @@ class Study:
             save_plan(folder, Planned(evidence, cells, settings))
             return
         found = load_plan(folder).configuration
-        differs = [
-            f"{key} was {found.get(key, 'not set')}, is {settings.get(key, 'not set')}"
-            for key in sorted(found.keys() | settings.keys())
-            if found.get(key) != settings.get(key)
-        ]
+        differs = differences(found, settings)
         if differs:
             raise StoreError(
-                f"{folder} holds another study ({'; '.join(differs)}): give another folder, or "
-                "remove this one"
+                f"{folder} holds another study ({differs}): give another folder, or remove this one"
             )
 
 
