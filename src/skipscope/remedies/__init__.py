@@ -132,14 +132,15 @@ def scale_branches(
         **kwargs: keyword arguments of the forward.
 
     Raises:
-        ValueError: alpha is no finite number, or 0 and not learned; an optimizer is given; or a branch cannot be scaled
-            so: each site is named with its reason.
+        ValueError: alpha is no finite number, or 0 and not learned; an optimizer is given; or a
+            branch cannot be scaled so: each site is named with its reason.
     """
     remedy = "scale_branches"
     if learned not in ("no", "scalar", "channel"):
         raise ValueError(f'{remedy}: learned is "no", "scalar" or "channel", got {learned!r}')
-    if not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-        raise ValueError(f"{remedy}: alpha is a finite number, got {alpha!r}")
+    given: object = alpha
+    if not isinstance(given, (int, float)) or not math.isfinite(given):
+        raise ValueError(f"{remedy}: alpha is a finite number, got {given!r}")
     if alpha == 0 and learned == "no":
         raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
     if optimizer is not None and learned != "no":
