@@ -37,7 +37,10 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
         ({"lr": 0.02}, "learning rates 0.01 there, 0.02 here"),
         ({"depths": (1, 2, 3)}, "depths 1, 2 there, 1, 2, 3 here"),
         ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5)"),
-        ({"factory": functools.partial(net, block=ReZero), "plain_start": "keep"}, "(arm idle; arm "),
+        (
+            {"factory": functools.partial(net, block=ReZero), "plain_start": "keep"},
+            "(arm idle; arm ",
+        ),
         ({"loss_fn": lambda out, y: out.square().mean()}, "loss skipscope.study.plan.cross"),
     ],
 )

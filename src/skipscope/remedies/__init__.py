@@ -140,7 +140,7 @@ def scale_branches(
         raise ValueError(f'{remedy}: learned is "no", "scalar" or "channel", got {learned!r}')
     given: object = alpha
     if not isinstance(given, (int, float)) or not math.isfinite(given):
-        raise ValueError(f"{remedy}: alpha is a finite number, got {alpha!r}")
+        raise ValueError(f"{remedy}: alpha is a finite number, got {given!r}")
     if alpha == 0 and learned == "no":
         raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
     if optimizer is not None and learned != "no":
