@@ -82,7 +82,7 @@ def test_a_grid_and_scaled_arms(tmp_path: Path) -> None:
         ({"steps": 0}, "steps must be 1 or more"),
         ({"seeds": 0}, "seeds must be a number from 1 on"),
         ({"seeds": (1, 1)}, "different numbers"),
-        ({"depths": ()}, "depths must be numbers"),
+        ({"depths": ()}, "depths must be whole numbers"),
         ({"arms": ("plain", "idle")}, "needs an arm with the role 'residual'"),
         ({"arms": ("plain", "residuel")}, "no arm 'residuel'"),
         ({"arms": ("plain", "plain", "residual")}, "stands twice"),

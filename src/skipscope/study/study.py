@@ -172,7 +172,7 @@ class Study:
                 continue
             if targets.is_floating_point():
                 raise ValueError(
-                    f"wrong: {name} holds no classes, so say when a target is missed: "
+                    f"wrong: {name} holds no classes, so say when one is missed: "
                     "wrong=lambda outputs, targets: (outputs - targets).abs() > 0.1"
                 )
             if int(targets.min()) < 0:
