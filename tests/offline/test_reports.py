@@ -211,7 +211,7 @@ def test_the_depth_numbers_stand_beside_their_expectation() -> None:
     text = console(run_of(4), sick(), width=120)
     # sqrt(1.25)^4 = 1.5625; H is sum 4 over sum 2, 1.25; H' leaves one growth out, 1.118
     for words, value, expected in (
-        ("total growth", "x1.56", "x2.2 at step 0: sqrt(1+L); no limit later"),
+        ("total growth", "x1.56", "law x2.2 at step 0: sqrt(1+L); later none"),
         ("  H, of the second half", "1.25", "law 1.41: sqrt(2), linear"),
         ("depth multiplier of gradients", "x1.56", "to compare: x0.41: 0.8 a site, plain"),
         ("  a site: d of d^4", "1.12", "0.75 to 1.3: healthy runs"),

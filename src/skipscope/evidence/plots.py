@@ -64,7 +64,7 @@ def gradient_ratio(reading: Reading) -> float | None:
     return first / last if first is not None and last else None
 
 
-SEEDS = "Line: median over seeds; band: smallest to largest."
+SEEDS = "Line: median over seeds; band: smallest to largest. Without runs that diverged."
 CURVES = (
     Curve(
         title="Loss over steps",
@@ -86,7 +86,10 @@ CURVES = (
     ),
     Curve(
         title="Branch ratio r = |F| / |s|",
-        caption="Line: median over sites and seeds; band: smallest to largest site.",
+        caption=(
+            "Line: median over sites and seeds; band: smallest to largest site. Without runs that "
+            "diverged."
+        ),
         label="r",
         middle=lambda one: one.r_median,
         low=lambda one: one.r_smallest,

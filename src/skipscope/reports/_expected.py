@@ -73,11 +73,11 @@ def of_stream(count: int, stages: int = 1) -> dict[str, Expected]:
     The laws of growth hold within a stage: where a projection begins another, only limits do.
 
     >>> str(of_stream(12)["total_growth"])
-    'x3.6 at step 0: sqrt(1+L); no limit later'
+    'law x3.6 at step 0: sqrt(1+L); later none'
     """
     within = {
         "total_growth": Expected(
-            f"x{math.sqrt(1 + count):.1f} at step 0", "sqrt(1+L); no limit later"
+            f"law x{math.sqrt(1 + count):.1f} at step 0", "sqrt(1+L); later none"
         ),
         "half_depth_growth": Expected("law 1.41", "sqrt(2), linear"),
         "residual_budget": Expected(f"law {math.log(1 + count):.1f}", "ln(1+L), linear"),

@@ -72,7 +72,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     lost = sum(not run.finite for run in runs)
     seeds = len({run.cell.seed for run in runs})
     ran = [
-        f"{len(runs)} runs",
+        f"{len(runs)} run{'s' * (len(runs) != 1)}",
         f"{seeds} seed{'s' * (seeds != 1)}",
         f"depths {', '.join(map(str, depths(runs)))}" if runs else "",
         f"lr {evidence.lr:g}",
@@ -110,7 +110,7 @@ def training(rows: Iterable[Row], *, batch: bool = False) -> Grid:
     """Training loss and error by arm and depth, at the rate of the main comparison."""
     kept = [row for row in rows if row.main]
     with_batch = batch and any(row.loss_batch for row in kept)
-    head = ["arm", "depth", "runs", "training loss", "training error %", "to 90 %"]
+    head = ["arm", "depth", "runs", "training loss", "training error %", "steps to 90 %"]
     head += ["loss, batch statistics", "error %, batch statistics"] if with_batch else []
     body = []
     for row in kept:
