@@ -64,8 +64,8 @@ def test_the_files_are_strict_json_and_nothing_else_is_left(tmp_path: Path) -> N
 
     text = (tmp_path / files[0]).read_text(encoding="utf-8")
     content = json.loads(text, parse_constant=refuse)
-    assert content["validation_loss"] == "inf"
-    assert content["readings"][1]["loss"] == "nan"
+    assert content["validation_loss"] == "Infinity"
+    assert content["readings"][1]["loss"] == "NaN"
     assert content["steps_to_90"] is None
 
 

@@ -191,6 +191,6 @@ def test_outcomes_are_strict_json(tmp_path: Path) -> None:
         json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
         for path in tmp_path.rglob("outcome.json")
     ]
-    assert "inf" in [one["train_loss"] for one in written]
+    assert "Infinity" in [one["train_loss"] for one in written]
     cell = next(o.cell for o in load(tmp_path).outcomes if not o.finite)
     assert load_outcome(tmp_path, cell).train_loss == float("inf")

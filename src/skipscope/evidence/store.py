@@ -3,22 +3,22 @@
 STUDY/study.json is written first and says which cells there are to be; STUDY/cells/KEY holds a
 cell's history and, written last, its outcome.json. So a cell with an outcome is finished, and a
 study that was stopped is read as far as it got. The JSON is strict: numbers that are not finite
-stand as strings ("inf", "nan"), what has no value as null.
+stand as strings ("Infinity", "NaN"), what has no value as null.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
 from skipscope.evidence.runs import check_form
+from skipscope.reports.strict import dumps
 
 FORMAT = 1  #: version of the layout that this release writes, and the newest one it reads
 STUDY, CELLS, OUTCOME = "study.json", "cells", "outcome.json"
@@ -27,7 +27,7 @@ STUDY, CELLS, OUTCOME = "study.json", "cells", "outcome.json"
 AGAIN = "remove the file, and the same study trains this cell again"
 ELSEWHERE = "give another folder, or one with a copy of the file"
 
-NOT_FINITE = ("inf", "-inf", "nan")
+NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
 Record = TypeVar("Record")
 
@@ -61,7 +61,7 @@ def save_plan(folder: Path, planned: Planned) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    _write(folder / STUDY, {"format": FORMAT, **to_json(planned)})
+    _write(folder / STUDY, {"format": FORMAT, **asdict(planned)})
 
 
 def save_outcome(folder: Path, outcome: Outcome) -> None:
@@ -70,14 +70,14 @@ def save_outcome(folder: Path, outcome: Outcome) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    _write(cell_folder(folder, outcome.cell) / OUTCOME, {"format": FORMAT, **to_json(outcome)})
+    _write(cell_folder(folder, outcome.cell) / OUTCOME, {"format": FORMAT, **asdict(outcome)})
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        part.write_text(dumps(content), encoding="utf-8")
         part.replace(path)
     except OSError as error:  # a full disk does not say of itself which file it is about
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -157,30 +157,13 @@ def _read(path: Path, kind: type[Record]) -> Record:
 
 
 # ------------------------------------------------------------------------ records and JSON
-def to_json(value: Any) -> Any:
-    """A record as plain JSON values.
-
-    >>> to_json(Cell("plain", 50, 0, float("inf")))
-    {'arm': 'plain', 'depth': 50, 'seed': 0, 'lr': 'inf'}
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
 def from_json(kind: type[Record], content: Any) -> Record:
     """A record from JSON values; names that it does not have are passed over.
 
     Raises:
         TypeError, ValueError: a value is missing, or of another type.
 
-    >>> from_json(Cell, {"arm": "plain", "depth": 50, "seed": 0, "lr": "inf"}).lr
+    >>> from_json(Cell, {"arm": "plain", "depth": 50, "seed": 0, "lr": "Infinity"}).lr
     inf
     """
     if not isinstance(content, dict):
