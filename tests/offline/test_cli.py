@@ -224,6 +224,26 @@ def test_a_bad_path_is_one_line_and_code_2(
     assert "Traceback" not in err
 
 
+def test_what_is_no_run_says_what_to_give(
+    version: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script, the folder of a study, and a rule without a name."""
+    script = tmp_path / "common.py"
+    script.write_text("x = 1\n")
+    code, out, err = run(capsys, "compare", version, script)
+    assert (code, out) == (2, "")
+    assert f"{script} is not a skipscope history; give a history-*.skip file" in err
+    study = tmp_path / "digits"
+    write(study / "cells" / "plain-d050-s0-lr0.01", run_of(4))
+    (study / "study.json").write_text("{}")
+    code, out, err = run(capsys, "report", study)
+    assert (code, out) == (2, "")
+    cell = study / "cells" / "plain-d050-s0-lr0.01"
+    assert err.endswith(f"runs lie in cells/; give one of these, such as {cell}\n")
+    assert run(capsys, "report", cell)[0] == 0
+    assert "skipscope: '': no rule has this code" in run(capsys, "explain", "")[2]
+
+
 def test_an_output_that_cannot_be_written_is_one_line_and_code_2(
     version: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
