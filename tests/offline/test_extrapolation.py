@@ -322,6 +322,11 @@ def test_what_is_no_initialisation_is_not_called_one(run: Run, step: int, label:
 # -------------------------------------------------------------------------- what cannot be
 
 
+def test_what_is_no_history_is_named() -> None:
+    with pytest.raises(TypeError, match="extrapolate: history must be a History, got 'runs'; give"):
+        extrapolate("runs")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0])
 def test_a_sum_that_is_no_number_is_named(wrong: float) -> None:
     history = make_history([normalised(1.0)])
