@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,8 @@ def ablate(
     Raises:
         ValueError: no residual addition was seen, `sites` names none, or one that did not run; or
             the closure changed a parameter.
-        TypeError: the closure returned no single number, or `model` is no module.
+        TypeError: the closure returned no single number, or is no function; `sites` holds what is
+            no name and no index; or `model` is no module.
 
     What the closure raises passes through.
 
@@ -98,6 +100,12 @@ def ablate(
         these 2 together     1          -7
     """
     check_model("ablate", model)
+    asked = _asked(sites)
+    if not callable(closure):
+        raise TypeError(
+            f"ablate: closure must be a function that runs the model and returns the loss, got "
+            f"{closure!r}"
+        )
     versions = [version_of(parameter) for parameter in model.parameters()]
     whole = _Run(model, closure)
     if versions != [version_of(parameter) for parameter in model.parameters()]:
@@ -105,7 +113,7 @@ def ablate(
             "ablate: the closure changed parameters of the model, so its losses do not compare; "
             "leave optimizer.step() out of it"
         )
-    chosen = _choose(known or whole.sites, whole, sites)
+    chosen = _choose(known or whole.sites, whole, asked)
 
     def without(off: Sequence[Site]) -> Ablated:
         loss = _Run(model, closure, {_key(site) for site in off}).loss
@@ -163,9 +171,25 @@ def _as_float(loss: object) -> float:
     )
 
 
-def _choose(
-    known: SiteMap, run: _Run, wanted: str | int | Sequence[str | int] | None
-) -> tuple[Site, ...]:
+def _asked(wanted: Any) -> tuple[str | int, ...] | None:
+    """Names, indices or module paths as they were given: one, several, or None for all.
+
+    Raises:
+        TypeError: what was given is none of these.
+    """
+    if wanted is None:
+        return None
+    one = isinstance(wanted, str) or not isinstance(wanted, Iterable)
+    asked = (wanted,) if one else tuple(wanted)
+    for each in asked:
+        if not isinstance(each, (str, int)):
+            raise TypeError(
+                f"ablate: sites are names, indices or module paths, or None for all, got {each!r}"
+            )
+    return asked
+
+
+def _choose(known: SiteMap, run: _Run, asked: Sequence[str | int] | None) -> tuple[Site, ...]:
     """The sites that are meant, each once; all of them ran.
 
     Raises:
@@ -177,9 +201,8 @@ def _choose(
         raise ValueError(
             f"ablate: no residual addition of the model was seen in the closure: {why}"
         )
-    if wanted is None:
+    if asked is None:
         return tuple(site for site in known.block_level if _key(site) in run.passed)
-    asked = [wanted] if isinstance(wanted, (str, int)) else wanted
     chosen = {site.index: site for one in asked for site in _sites_at(known, one)}
     for site in chosen.values():
         if _key(site) not in run.passed:

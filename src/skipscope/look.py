@@ -193,7 +193,11 @@ def _root(
     if loss_fn is not None:
         loss: object = loss_fn(output)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            raise TypeError(f"preflight: loss_fn must return one number, got {type(loss).__name__}")
+            shape = f" of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
+            raise TypeError(
+                "preflight: loss_fn must return one number as a tensor, got "
+                f"{type(loss).__name__}{shape}; reduce it, by mean() for example"
+            )
         return (loss if loss.requires_grad else None), None, "that of loss_fn"
     root = next((t for t in _floating(output) if t.requires_grad), None)
     if root is None or root.numel() == 1:

@@ -146,7 +146,7 @@ def preflight(
         **kwargs: keyword arguments of the forward.
 
     Raises:
-        TypeError: `model` is no `nn.Module`, or `loss_fn` returns no single number.
+        TypeError: `model` is no `nn.Module`, `loss_fn` is no function, or returns no single number.
         ValueError: the example does not fit (the model's own error is the cause), or nothing that
             can be trained leads to the output.
 
@@ -165,6 +165,11 @@ def preflight(
         (True, 'identity', ('1', '2'), ())
     """
     check_model("preflight", model)
+    if loss_fn is not None and not callable(loss_fn):
+        raise TypeError(
+            "preflight: loss_fn must be a function from the model's output to the loss, got "
+            f"{loss_fn!r}"
+        )
     look = Look(model, example, kwargs, loss_fn)
     history = _history(model, look)
     zero = look.zero()

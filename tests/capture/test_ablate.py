@@ -312,6 +312,11 @@ def test_what_is_asked_wrongly_is_told() -> None:
         ablate(net, 7, closure)
     with pytest.raises(TypeError, match=r"one number, got Tensor of shape \(5, 3\)"):
         ablate(net, None, lambda: net(x))
+    with pytest.raises(TypeError, match=r"closure must be a function .* returns the loss, got 3"):
+        ablate(net, None, 3)  # type: ignore[arg-type]
+    for sites in (1.5, [1.5]):
+        with pytest.raises(TypeError, match=r"sites are names, indices or module .* got 1\.5"):
+            ablate(net, sites, closure)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="got NoneType"):
         ablate(net, None, lambda: None)
     with pytest.raises(TypeError, match=r"must be an nn.Module, got function"):

@@ -308,7 +308,12 @@ def test_a_result_is_frozen() -> None:
     [
         (lambda net, _: preflight(net, torch.randn(5, D + 1)), ValueError, "example .RuntimeError"),
         (lambda _, x: preflight(len, x), TypeError, "must be an nn.Module"),
-        (lambda net, x: preflight(net, x, loss_fn=lambda y: y), TypeError, "one number"),
+        (
+            lambda net, x: preflight(net, x, loss_fn=lambda y: y),
+            TypeError,
+            rf"one number as a tensor, got Tensor of shape \(5, {D}\); reduce it",
+        ),
+        (lambda net, x: preflight(net, x, loss_fn=3), TypeError, "be a function .* got 3"),
         (lambda net, x: preflight(net.requires_grad_(False), x), ValueError, "can be trained"),
     ],
 )

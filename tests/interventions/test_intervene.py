@@ -427,6 +427,9 @@ def test_two_branches_of_one_line_keep_their_order() -> None:
         ({"branch_scale": torch.ones(2)}, "branch_scale is a finite number, got tensor"),
         ({"shortcut": "no"}, "shortcut is True or False, got 'no'"),
         ({"shortcut": 0.5}, "shortcut is True or False, got 0.5"),
+        ({"shortcut": None}, "shortcut is True or False, got None"),
+        ({"sites": [1]}, "sites are names of sites or module paths, or None for all, got 1;"),
+        ({"sites": 1}, "sites are names of sites or module paths, or None for all, got 1;"),
     ],
 )
 def test_settings_that_are_none(settings: dict[str, Any], told: str) -> None:

@@ -379,6 +379,21 @@ def test_trained_weights_are_refused_unless_allowed(
     assert torch.equal(model(X), expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"sites": [1]}, "sites are names of sites or module paths, or None for all, got 1;"),
+        ({"sites": 1}, "sites are names of sites or module paths, or None for all, got 1;"),
+        ({"factor": "half"}, "factor must be a finite number above 0, got 'half'; None stands"),
+        ({"factor": math.inf}, "factor must be a finite number above 0, got inf"),
+        ({"trained": "yes"}, 'trained is "refuse" or "allow", got \'yes\''),
+    ],
+)
+def test_settings_that_are_none(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=f"depth_scaled_init: {told}"):
+        remedies.depth_scaled_init(net(linear()), X, **settings)
+
+
 def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
     model = net(linear())
     with pytest.raises(ValueError, match="switches the branches off"):

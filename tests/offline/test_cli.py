@@ -224,6 +224,26 @@ def test_a_bad_path_is_one_line_and_code_2(
     assert "Traceback" not in err
 
 
+def test_what_is_no_run_says_what_to_give(
+    version: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script, the folder of a study, and a rule without a name."""
+    script = tmp_path / "common.py"
+    script.write_text("x = 1\n")
+    code, out, err = run(capsys, "compare", version, script)
+    assert (code, out) == (2, "")
+    assert f"{script} is not a skipscope history; give a history-*.skip file" in err
+    study = tmp_path / "digits"
+    write(study / "cells" / "plain-d050-s0-lr0.01", run_of(4))
+    (study / "study.json").write_text("{}")
+    code, out, err = run(capsys, "report", study)
+    assert (code, out) == (2, "")
+    cell = study / "cells" / "plain-d050-s0-lr0.01"
+    assert err.endswith(f"runs lie in cells/; give one of these, such as {cell}\n")
+    assert run(capsys, "report", cell)[0] == 0
+    assert "skipscope: '': no rule has this code" in run(capsys, "explain", "")[2]
+
+
 def test_an_output_that_cannot_be_written_is_one_line_and_code_2(
     version: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,7 +251,9 @@ def test_an_output_that_cannot_be_written_is_one_line_and_code_2(
     code, _, err = run(capsys, "report", version, "--output", target)
     assert code == 2
     assert err.count("\n") == 1
-    assert str(target) in err
+    assert f"--output {target}: " in err
+    assert "; give a file that can be written" in err
+    assert f"--output {tmp_path}: " in run(capsys, "report", version, "--output", tmp_path)[2]
 
 
 @pytest.mark.parametrize(
@@ -407,6 +429,10 @@ def test_extrapolate_says_what_is_wrong_with_a_depth(
     code, out, err = run(capsys, "extrapolate", second, "--depth", "deep")
     assert (code, out) == (2, "")
     assert "depth 'deep': give 4x" in err
+    for deep in ("1000000000", "1000000x"):
+        err = run(capsys, "extrapolate", second, "--depth", deep)[2]
+        assert f"depth {deep}" in err.replace("'", "")
+        assert "1000000" in err.replace(deep, "")  # the most that there is
 
 
 @pytest.mark.parametrize("command", ["compare", "extrapolate"])
@@ -431,6 +457,7 @@ def test_a_truncated_file_is_read_as_far_as_it_goes(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("extrapolate", "--depth", ""), "--depth: '' names nothing"),
         (("extrapolate", "--depth", ","), "--depth: ',' names nothing"),
         (("report", "--select", ""), "--select: '' names nothing"),
         (("report", "--width", "\u00b2"), "--width: '\u00b2' is not a number of columns from 70"),

@@ -21,6 +21,7 @@ from tests.offline.builders import (
     make_group,
     make_history,
     make_map,
+    make_parameter,
     make_site,
 )
 from tests.offline.report_values import DOMINANT, FOLLOWER, NOTE
@@ -303,6 +304,31 @@ def test_gradients_and_updates_of_the_first_and_the_last_block() -> None:
     )
 
 
+def test_a_plain_run_takes_the_blocks_of_the_other_by_name() -> None:
+    """|g| of both matrices of a block together: 5 of 3 and 4; 2.5 of 1.5 and 2."""
+    names = [f"blocks.{block}.{matrix}.weight" for block in (0, 1) for matrix in (1, 2)]
+    both = tuple(
+        make_parameter(k, name=name, block=name[:8], sites=(k // 2,))
+        for k, name in enumerate(names)
+    )
+    none = tuple(replace(one, block="", sites=()) for one in both)
+    residual = add_updates(make_history([[0.5] * 2]), gradient=[[1.0] * 4], parameters=both)
+    gradient = [[3.0, 4.0, 1.5, 2.0]]
+    plain = add_updates(
+        History(), gradient=gradient, ratio=[[2, 2, 6, 6]], parameters=none, steps=[0]
+    )
+    for found in (numbers(plain, residual), numbers(residual, plain)):
+        pair = row(found, "gradient, first / last")
+        assert sorted((pair.a or 0, pair.b or 0)) == pytest.approx([1.0, 2.0])
+    found = numbers(plain, residual)
+    assert row(found, "dW/W of the first").a == pytest.approx(2.0)
+    assert row(found, "dW/W of the last").a == pytest.approx(6.0)
+    # names that no block of the other has: nothing to hold against each other
+    apart = tuple(replace(one, name=f"net.{one.name}") for one in none)
+    alone = add_updates(History(), gradient=gradient, parameters=apart, steps=[0])
+    assert row(numbers(alone, residual), "gradient, first / last").a is None
+
+
 # -------------------------------------------------------------------------- what was set
 
 
@@ -384,6 +410,15 @@ def test_a_deep_net_shows_a_choice_and_json_all() -> None:
     assert read["schema"] == "skipscope-comparison/1"
     assert len(read["streams"][0]["sites"]) == 120
     assert made.report("markdown").count("`blocks.") == 120
+
+
+def test_what_is_given_wrongly_is_named() -> None:
+    for given, name in ((("a", History()), "a"), ((History(), "a"), "b")):
+        with pytest.raises(TypeError, match=f"compare: {name} must be a History, got 'a'; give"):
+            compare(*given)  # type: ignore[arg-type]
+    for names in (("a",), "ab", ("a", "b", "c")):
+        with pytest.raises(ValueError, match="compare: names are two, of a and of b, got"):
+            compare(History(), History(), names=names)  # type: ignore[arg-type]
 
 
 def test_no_such_form() -> None:

@@ -99,6 +99,62 @@ def test_zero_branches_stay_zero_at_any_depth() -> None:
     assert found.otherwise == ()
 
 
+def text_of(history: History, *depths: str) -> str:
+    return " ".join(str(extrapolate(history, *depths)).split())
+
+
+@pytest.mark.parametrize("r", [0.01, 0.06])
+def test_a_flat_stream_has_no_law_and_one_wording(r: float) -> None:
+    """23 sites of 1 + r^2: the RMS grows by 0.1 % and by 4.2 %."""
+    history = make_history([np.full(L, r)])
+    found = stage_of(history, "4x")
+    assert found.forward.law is None
+    assert found.gradient.law is None
+    assert found.extrapolated[0].growth is None
+    assert found.otherwise == ()
+    text = text_of(history, "4x")
+    assert "stream flat: no shape, it varies by under 5 %" in text
+    assert "gradients flat: no shape, it varies by under 5 %" in text
+    assert "R^2" not in text
+    assert "stream law" not in text
+    assert "gradients law" not in text
+
+
+def test_five_percent_is_where_a_shape_begins() -> None:
+    """(1 + r^2)^(23/2) is 1.051 at r = 0.066."""
+    assert stage_of(make_history([np.full(L, 0.066)]), "4x").forward.law is not None
+
+
+def test_a_flat_gradient_has_no_law_behind_a_stream_with_one() -> None:
+    history = make_history([np.full(L, 0.5)], b=0.01)
+    found = stage_of(history, "2x", "4x")
+    assert (found.forward.law, found.gradient.law) == ("constant", None)
+    text = text_of(history, "2x", "4x")
+    other = text.split(" or the same curve")[1].split(" d^n ")[0]
+    assert "first/last" not in other
+    # under the other law the rate shrinks with the depth: r^2 is 6/96 at 96 sites
+    assert f"; 4x growth x{math.sqrt(1.25) * (1 + 6 / 96) ** (95 / 2):.3g}" in other
+
+
+def test_branches_of_zero_are_said_to_be_the_same_under_every_law() -> None:
+    text = text_of(make_history([np.zeros(L)]), "4x")
+    assert "stream the same at every depth" in text
+    assert "gradients the same at every depth" in text
+    assert "96 4x any x1.00" in text
+    assert "not the law of this gradient" not in text
+    assert "R^2" not in text
+
+
+@pytest.mark.parametrize(("placement", "said"), [("pre-norm", True), ("none", False)])
+def test_an_exponential_of_normalised_branches_is_not_to_be_trusted(
+    placement: str, said: bool
+) -> None:
+    sites = make_map(*(make_site(k, norm_placement=placement) for k in range(L)))
+    words = "a branch that reads a normalised input cannot keep growing with its stream"
+    assert (words in text_of(make_history([np.full(L, 0.5)], sites=sites), "4x")) is said
+    assert words not in text_of(make_history([normalised(1.0)], sites=sites), "4x")
+
+
 def test_aligned_branches_keep_their_own_budget() -> None:
     """c = 1: y = (1 + r) s, so growth is 1.5 a site while B counts ln(1 + r^2)."""
     found = stage_of(make_history([np.full(L, 0.5)], cosine=1.0), "2x")
@@ -320,6 +376,11 @@ def test_what_is_no_initialisation_is_not_called_one(run: Run, step: int, label:
 
 
 # -------------------------------------------------------------------------- what cannot be
+
+
+def test_what_is_no_history_is_named() -> None:
+    with pytest.raises(TypeError, match="extrapolate: history must be a History, got 'runs'; give"):
+        extrapolate("runs")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0])

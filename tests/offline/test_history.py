@@ -301,6 +301,14 @@ def test_what_is_no_history_is_named(tmp_path: Path, data: bytes) -> None:
         History.load(path)
 
 
+def test_a_version_directory_is_read_and_an_absent_one_named(tmp_path: Path) -> None:
+    """As the command line does: the file lies in `skipscope/` below a logger's directory."""
+    HistoryWriter(tmp_path / "version_0" / "skipscope", "r1").close()
+    assert History.load(tmp_path / "version_0").run == History().run
+    with pytest.raises(FileNotFoundError, match=r"nothere: no such file .*; give a history-"):
+        History.load("nothere")
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="holds no history"):
         History.load(tmp_path)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from skipscope.cli._command import CommandError
 from skipscope.cli._pages import tell
-from skipscope.history import History, history_paths
+from skipscope.history import History
+from skipscope.history.places import run_files
 
 if TYPE_CHECKING:
     from skipscope.records import Diagnosis
 
-FOLDER = "skipscope"  #: where a monitor puts its files inside a logger's directory
 RUN = "a history file, the directory that holds it, or a Lightning version directory"
 
 
@@ -57,31 +57,24 @@ def some(text: str) -> list[str]:
 
 
 def find_history(path: Path) -> Path:
-    """The history file that a path means.
+    """The history file that a path means, the newest of several.
 
     Raises:
-        CommandError: there is none, with what to give instead.
+        FileNotFoundError: there is none, with what to give instead.
     """
-    wanted = "give a history-*.skip file, its directory, or a Lightning version directory"
-    if not path.exists():
-        raise CommandError(f"{path}: no such file or directory; {wanted}")
-    if not path.is_dir():
-        return path
-    for directory in (path, path / FOLDER):
-        found = history_paths(directory)
-        if found:
-            if len(found) > 1:
-                others = ", ".join(other.name for other in found[1:4])
-                note = f"reads {found[0].name}, the newest of {len(found)}; others: {others}"
-                tell(f"{directory}: {note}")
-            return found[0]
-    raise CommandError(f"{path}: holds no history-*.skip, nor does {FOLDER}/ in it; {wanted}")
+    newest, *others = run_files(path)
+    if others:
+        names = ", ".join(other.name for other in others[:3])
+        note = f"reads {newest.name}, the newest of {len(others) + 1}; others: {names}"
+        tell(f"{newest.parent}: {note}")
+    return newest
 
 
 def judged(path: Path, arguments: Namespace) -> tuple[History, Diagnosis]:
     """A run, judged by its own rules unless the command line says otherwise.
 
     Raises:
+        FileNotFoundError: there is no run, with what to give instead.
         CommandError: a rule or threshold is unknown.
     """
     from skipscope.diagnose import diagnose

@@ -33,7 +33,7 @@ def _find_rule(wanted: str) -> Rule:
         near = difflib.get_close_matches(wanted.upper(), RULES, n=3, cutoff=0.7)
         near += difflib.get_close_matches(wanted.lower(), names, n=2)
         hint = f"did you mean {', '.join(near)}?" if near else "`skipscope rules` lists them"
-        raise CommandError(f"{wanted}: no rule has this code or name; {hint}")
+        raise CommandError(f"{wanted!r}: no rule has this code or name; {hint}")
     return found
 
 

@@ -16,7 +16,7 @@ from skipscope.comparison.sites import Steps, pair_streams
 from skipscope.comparison.training import common_step, differences, training
 from skipscope.comparison.words import parts
 from skipscope.diagnose import diagnose
-from skipscope.history import History
+from skipscope.history import History, check_history
 from skipscope.records import Diagnosis
 from skipscope.reports import parts as pages
 from skipscope.reports.strict import dumps
@@ -66,9 +66,20 @@ def compare(
         names: what they are called.
         diagnoses: what the rules say of them; None: ask all rules.
 
+    Raises:
+        TypeError: one of the two is no history.
+        ValueError: the names are not two.
+
     >>> compare(History(), History()).numbers.notes[0]
     'A has no captures: no profile to compare'
     """
+    check_history("compare", "a", a)
+    check_history("compare", "b", b)
+    two: object = names
+    if not isinstance(two, (tuple, list)) or len(two) != 2:
+        raise ValueError(
+            f"compare: names are two, of a and of b, got {names!r}; give names=('before', 'after')"
+        )
     said = diagnoses or (diagnose(a), diagnose(b))
     first, last, notes = _moments(a, b)
     streams, alone = pair_streams(a, b, first, last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -144,11 +144,26 @@ def _blocks(a: History, b: History) -> Iterator[Pair]:
     if not len(shared):
         return
     step = int(shared[-1])
-    ends = [_ends(history, "block_gradient_norm", step) for history in (a, b)]
+    both = _with_blocks_of(a, b, step), _with_blocks_of(b, a, step)
+    ends = [_ends(history, "block_gradient_norm", step) for history in both]
     yield _both(f"gradient, first / last block, step {step}", (_ratio(*one) for one in ends))
-    moved = [_ends(history, "block_update_ratio", step) for history in (a, b)]
+    moved = [_ends(history, "block_update_ratio", step) for history in both]
     yield _both(f"dW/W of the first block, step {step}", (one[0] for one in moved))
     yield _both(f"dW/W of the last block, step {step}", (one[1] for one in moved))
+
+
+def _with_blocks_of(history: History, other: History, step: int) -> History:
+    """The parameters' last numbers of `step`, with those blocks of `other` that have no site here.
+
+    A block is known by its sites; a plain net has none, and parameters of the same names.
+    """
+    known = {parameter.name: parameter.block for parameter in other.parameters}
+    parts = [replace(p, block=p.block or known.get(p.name, "")) for p in history.parameters]
+    row = int(np.flatnonzero(history.update_steps == step)[-1])
+    one = History(history.run)
+    one.set_parameters(parts, history.groups)
+    one.append_updates(step, history.updates[row], history.update_have[row])
+    return one
 
 
 def _ends(history: History, measure: str, step: int) -> tuple[Number, Number]:

@@ -18,7 +18,7 @@ from skipscope import theory
 from skipscope.extrapolation.records import Depth, Moment, Number, Numbers, Scalar, StreamAt
 from skipscope.extrapolation.stages import Given, look, power
 from skipscope.extrapolation.words import parts
-from skipscope.history import History
+from skipscope.history import History, check_history
 from skipscope.measure.chains import chains
 from skipscope.reports import parts as pages
 from skipscope.reports._expected import usual_placement
@@ -64,11 +64,13 @@ def extrapolate(history: History, *depths: str | int) -> Extrapolation:
             none: "2x" and "4x".
 
     Raises:
+        TypeError: `history` is none.
         ValueError: a depth is neither, or not from 2 to a million sites.
 
     >>> print(extrapolate(History(), "4x").numbers.why)
     nothing was captured
     """
+    check_history("extrapolate", "history", history)
     wanted = tuple(dict.fromkeys(parse(str(one)) for one in depths or ("2x", "4x")))
     deepest = max((len(stream.sites) for stream in history.sites.streams), default=0)
     for one in wanted:

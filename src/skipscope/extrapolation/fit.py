@@ -21,7 +21,7 @@ Shape = Literal["linear", "geometric"]
 GOOD = 0.95  #: R^2 that a fit needs
 APART = 2.0  #: and the other's residual must be so many times its own
 EXACT = 1e-9  #: residuals below this are rounding
-FLAT = math.log(1.1)  #: a profile that varies by less has no shape
+FLAT = 2 * math.log(1.05)  #: a profile that varies by less (5 % of an RMS) has no shape
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Fits:
 
     linear: Fit
     geometric: Fit
-    flat: bool  #: it varies too little to have a shape: both describe it
+    flat: bool  #: it varies too little to have a shape
     chosen: Fit | None
     reason: str  #: why none is chosen, "" where one is
     #: the chosen curve, fitted to the first half alone: its `ln(v_n / v_0)`, and what was measured
@@ -70,7 +70,9 @@ def fit(values: Floats) -> Fits:
 
 def _choose(linear: Fit, geometric: Fit, flat: bool) -> tuple[Fit | None, str]:
     if flat:
-        return geometric, ""
+        # Of a constant every curve says the same; of anything else nothing tells which it is.
+        constant = geometric.r_squared is None
+        return (geometric, "") if constant else (None, "flat: no shape, it varies by under 5 %")
     best, other = sorted((linear, geometric), key=lambda one: one.residual)
     if best.r_squared is None or best.r_squared < GOOD:
         return None, f"no law fits: the better R^2 is {best.r_squared or 0.0:.2f}, below {GOOD}"

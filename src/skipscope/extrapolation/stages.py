@@ -93,7 +93,7 @@ def _forward(given: Given, sums: Sequence[int]) -> Curve:
         return Curve(fits, None, fits.reason if fits else reason)
     if fits.chosen.shape == "linear":
         return Curve(fits, "normalised", "")
-    if fits.chosen.parameter < 1 and not fits.flat:
+    if fits.chosen.parameter < 1 and not fits.flat:  # rounding of a constant is no shrinking
         return Curve(fits, None, "no law fits: the stream shrinks along depth")
     law, why = _same_curve(given)
     return Curve(fits, law, why)

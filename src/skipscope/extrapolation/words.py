@@ -19,6 +19,11 @@ LAWS: dict[Law, str] = {
 }
 #: The law that each curve stands for.
 OF_SHAPE = {"linear": "linear variance", "geometric": "a factor a site"}
+CONSTANT = "the same at every depth: it does not change at all, so every law says the same"
+EXPONENTIAL_PRE_NORM = (
+    "norms stand before the branches, and a branch that reads a normalised input cannot keep "
+    "growing with its stream: do not trust this law beyond the measured depth"
+)
 ALIGNED = 0.1  #: cosine of shortcut and branch up to which they count as independent
 HEAD = ("sites", "depth", "law", "growth", "B", "depth\nmultiplier", "gradient\nfirst/last", "d^n")
 
@@ -45,7 +50,7 @@ def _moment(moment: Moment) -> Iterator[Part]:
         yield Notes((("measured", _about(stream)),))
         for stage in stream.stages:
             name = f"stage of {stage.sites}: " if len(stream.stages) > 1 else ""
-            yield Notes(tuple(_stage(stage, name)))
+            yield Notes(tuple(_stage(stage, name, stream.placement)))
             if stage.extrapolated[0].growth is not None or stage.gradient.law is not None:
                 yield Grid(HEAD, tuple(_rows(stage, stream)), names=(1, 2))
             yield Notes(tuple(_otherwise(stage)))
@@ -57,9 +62,9 @@ def _about(stream: StreamAt) -> str:
     return f"{counted(stream.sites, 'site')}{stages}, norms: {stream.placement}"
 
 
-def _stage(stage: StageAt, name: str) -> Iterator[tuple[str, str]]:
+def _stage(stage: StageAt, name: str, placement: str) -> Iterator[tuple[str, str]]:
     yield "stream", f"{name}{_law(stage.forward)}"
-    if stage.forward.fits is not None:
+    if stage.forward.fits is not None and not stage.forward.fits.flat:
         yield "fit", f"over {counted(stage.counted, 'site')}: {_quality(stage.forward.fits)}"
         yield from _check(stage.forward.fits)
     if stage.forward.law is not None and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
@@ -68,8 +73,11 @@ def _stage(stage: StageAt, name: str) -> Iterator[tuple[str, str]]:
             "the law takes them to be: growth is that of the curve, B that of r"
         )
         yield "", text
-    if stage.gradient.fits is None:
-        yield "gradients", stage.gradient.reason
+    exponential = stage.forward.law in ("constant", "depth-scaled")
+    if exponential and placement == "pre-norm" and not _constant(stage.forward):
+        yield "", EXPONENTIAL_PRE_NORM
+    if stage.gradient.fits is None or stage.gradient.fits.flat:
+        yield "gradients", CONSTANT if _constant(stage.gradient) else stage.gradient.reason
     else:
         law = f"law {stage.gradient.law}" if stage.gradient.law else stage.gradient.reason
         yield "gradients", f"{law}: {_quality(stage.gradient.fits)}"
@@ -78,12 +86,17 @@ def _stage(stage: StageAt, name: str) -> Iterator[tuple[str, str]]:
 def _law(curve: Curve) -> str:
     if curve.law is None:
         return curve.reason
+    if _constant(curve):
+        return CONSTANT
     text = f"law {curve.law}: {LAWS[curve.law]}"
-    if curve.fits is not None and curve.fits.flat:
-        text += "; it grows too little along depth to tell the laws apart"
-    elif curve.fits is not None and curve.fits.chosen is not None:
+    if curve.fits is not None and curve.fits.chosen is not None:
         text += f", {_parameter(curve.fits.chosen)}"
     return f"{text} ({curve.reason})" if curve.reason else text
+
+
+def _constant(curve: Curve) -> bool:
+    """Whether a profile does not change along depth at all, so that every law says the same."""
+    return curve.law is not None and curve.fits is not None and curve.fits.flat
 
 
 def _parameter(one: Fit) -> str:
@@ -102,7 +115,7 @@ def _quality(fits: Fits) -> str:
 
 def _check(fits: Fits) -> Iterator[tuple[str, str]]:
     """What half of the profile would have said of the whole."""
-    if fits.check is not None and not fits.flat:
+    if fits.check is not None:
         said, was = (factor(math.exp(min(one / 2, 700.0))) for one in fits.check)
         yield "", f"fitted to its first half alone it says {said} at the last sum, measured {was}"
 
@@ -121,13 +134,14 @@ def _off(residual: float) -> str:
 def _rows(stage: StageAt, stream: StreamAt) -> Iterable[tuple[str, ...]]:
     powers = {asked: value for asked, _, value in stream.scalar.at} if stream.scalar else {}
     whole = len(stream.stages) == 1
+    constant = _constant(stage.forward)
     for one in (stage.measured, *stage.extrapolated):
         measured = one is stage.measured
         scalar = (stream.scalar.multiplier if stream.scalar else None) if measured else None
         yield (
             str(one.sites),
             one.asked,
-            "" if measured else one.law or "none",
+            "" if measured else "any" if constant else one.law or "none",
             factor(one.growth),
             number(one.budget),
             factor(one.multiplier),
@@ -141,15 +155,15 @@ def _otherwise(stage: StageAt) -> Iterator[tuple[str, str]]:
     for at, one in enumerate(stage.otherwise):
         law = one.law or "constant"
         start = f"the same curve under {law} ({LAWS[law]}): " if not at else ""
-        yield "or" if not at else "", f"{start}{_at(one)}"
+        end = ";" if at + 1 < len(stage.otherwise) else ""
+        yield "or" if not at else "", f"{start}{_at(one)}{end}"
 
 
 def _at(one: At) -> str:
-    return f"{one.asked} growth {factor(one.growth)}, B {number(one.budget)}, " + (
-        f"depth multiplier {factor(one.multiplier)}"
-        if one.multiplier is not None
-        else f"gradient first/last {factor(one.gradient)}"
-    )
+    text = f"{one.asked} growth {factor(one.growth)}, B {number(one.budget)}"
+    if one.multiplier is not None:
+        return f"{text}, depth multiplier {factor(one.multiplier)}"
+    return text if one.gradient is None else f"{text}, gradient first/last {factor(one.gradient)}"
 
 
 def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
@@ -164,7 +178,8 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
         yield "", ", ".join(f"{base}^{n} = {_precise(value)}" for _, n, value in seen.at)
     else:
         yield "", "not extrapolated: the gradient follows no law along the whole stream"
-    if seen.at and all(stage.gradient.law != "constant" for stage in stream.stages):
+    others = [one.gradient for one in stream.stages if not _constant(one.gradient)]
+    if seen.at and others and all(one.law != "constant" for one in others):
         text = (
             "d^n takes every further block to multiply like the mean one, which is not the law of "
             "this gradient: read the law's depth multiplier"

@@ -23,6 +23,7 @@ from skipscope.history.file import (
     replay,
 )
 from skipscope.history.format import HistoryError, HistoryInUseError, HistoryVersionError
+from skipscope.history.places import history_paths, run_files
 from skipscope.history.rows import Rows, Steps
 from skipscope.records import FACTS, PARAMETER_SUMS, SUMS, Group, Parameter, Run, SiteMap
 
@@ -34,6 +35,7 @@ __all__ = [
     "HistoryWriter",
     "Sink",
     "Table",
+    "check_history",
     "history_paths",
     "register_tables",
 ]
@@ -101,7 +103,7 @@ class History:
     def load(
         cls, path: str | os.PathLike[str], *, window: tuple[int, int] | None = None
     ) -> History:
-        """Read a history file, or the newest one of a directory.
+        """Read a history file, or the newest one of a directory or of `skipscope/` in it.
 
         A directory may hold several runs (`history_paths` lists them): give the file of another.
 
@@ -110,12 +112,7 @@ class History:
             HistoryError: the file is no history.
             HistoryVersionError: the file comes from a newer release.
         """
-        source = Path(path)
-        if source.is_dir():
-            found = history_paths(source)
-            if not found:
-                raise FileNotFoundError(f"{source} holds no history (history-*.skip)")
-            source = found[0]
+        source = run_files(Path(path))[0]
         history = cls(window=window)
         if window is None:
             history._captures.reserve(count_captures(source))
@@ -274,10 +271,17 @@ class History:
         return self._cache[name]
 
 
-def history_paths(directory: str | os.PathLike[str]) -> list[Path]:
-    """The history files of a directory, newest first."""
-    found = Path(directory).glob("history-*.skip")
-    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+def check_history(caller: str, name: str, given: object) -> None:
+    """Whether what a function was given is a history.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(given, History):
+        raise TypeError(
+            f"{caller}: {name} must be a History, got {given!r}; give monitor.history, or "
+            "History.load(path) of a finished run"
+        )
 
 
 def _check_indices(what: str, indices: Sequence[int], held: int) -> None:

@@ -18,6 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
+from skipscope.history.places import WANTED
+
 #: Version of the layout that this release writes, and the newest one it reads.
 FORMAT = 1
 MAGIC = b"skipscope history\n"
@@ -46,7 +48,7 @@ def read_header(file: BinaryIO, path: Path) -> Mapping[str, Any] | None:
     """
     magic, line = file.read(len(MAGIC)), file.readline(65536)
     if not MAGIC.startswith(magic):
-        raise HistoryError(f"{path} is not a skipscope history")
+        raise HistoryError(f"{path} is not a skipscope history; {WANTED}")
     if not line.endswith(b"\n"):
         return None
     try:

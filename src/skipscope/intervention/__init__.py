@@ -17,7 +17,7 @@ from skipscope.compiled import is_compiled
 from skipscope.example import check_model
 from skipscope.find import SiteRegistry
 from skipscope.find.places import source_line
-from skipscope.intervention.arm import Arm, Projections, scale_of
+from skipscope.intervention.arm import Arm, Projections, names_of, scale_of
 from skipscope.intervention.following import Following, check_eager
 from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
 from skipscope.intervention.replaced import replaced
@@ -115,8 +115,7 @@ class Intervention(Passing):
         shortcut: bool = True,
         projections: Projections = "keep",
     ) -> None:
-        names = None if sites is None else ((sites,) if isinstance(sites, str) else tuple(sites))
-        self.arm = Arm(names, scale_of(branch_scale), shortcut, projections)
+        self.arm = Arm(names_of(sites, "intervene"), scale_of(branch_scale), shortcut, projections)
         check_model("intervene", model)
         check_eager(model)
         if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward

@@ -36,6 +36,30 @@ def scale_of(value: Any) -> float:
     return found
 
 
+def names_of(wanted: Any, caller: str) -> tuple[str, ...] | None:
+    """Names of sites or module paths as they were given: one, several, or None for all.
+
+    Raises:
+        ValueError: what was given is none of these.
+
+    >>> names_of("blocks.3", "intervene"), names_of(None, "intervene")
+    (('blocks.3',), None)
+    """
+    if wanted is None:
+        return None
+    names = (wanted,) if isinstance(wanted, str) else wanted
+    if not isinstance(names, Iterable):
+        names = (wanted,)
+    held = tuple(names)
+    wrong = [name for name in held if not isinstance(name, str)]
+    if wrong:
+        raise ValueError(
+            f"{caller}: sites are names of sites or module paths, or None for all, got "
+            f'{wrong[0]!r}; give names such as "blocks.3"'
+        )
+    return held
+
+
 @dataclass(frozen=True)
 class Arm:
     """Names of sites or module paths (None: all at block level), and the sum wanted there."""
@@ -103,7 +127,7 @@ def _refuse(name: str, known: SiteMap, caller: str) -> NoReturn:
     raise ValueError(f"{caller}: no site is named {name!r}{near(name, names)}")
 
 
-def sites_of(known: SiteMap, wanted: str | Sequence[str] | None, caller: str) -> tuple[Site, ...]:
+def sites_of(known: SiteMap, names: Sequence[str] | None, caller: str) -> tuple[Site, ...]:
     """The sites of names or module paths, each once; None: all at block level.
 
     Raises:
@@ -111,9 +135,8 @@ def sites_of(known: SiteMap, wanted: str | Sequence[str] | None, caller: str) ->
     """
     if not known.sites:
         raise ValueError(f"{caller}: no residual addition was found")
-    if wanted is None:
+    if names is None:
         return known.block_level
-    names = [wanted] if isinstance(wanted, str) else wanted
     found: dict[int, Site] = {}
     for name in names:
         at = _sites_at(known, name)

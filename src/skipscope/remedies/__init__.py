@@ -93,8 +93,11 @@ def depth_scaled_init(
         ValueError: the change would not be that of the branch's scale; each site is named with its
             reason.
     """
-    if factor is not None and not factor > 0:
-        raise ValueError(f"depth_scaled_init: factor must be above 0, got {factor}")
+    if factor is not None and not (_is_number(factor) and factor > 0):
+        raise ValueError(
+            f"depth_scaled_init: factor must be a finite number above 0, got {factor!r}; None "
+            "stands for 1/sqrt(N)"
+        )
     work = Treatment("depth_scaled_init", model, example, kwargs, sites, trained)
     for site, end in work.each():
         work.refuse(site, _why_not_linear(end, but=("relu", "leakyrelu")))
@@ -138,9 +141,8 @@ def scale_branches(
     remedy = "scale_branches"
     if learned not in ("no", "scalar", "channel"):
         raise ValueError(f'{remedy}: learned is "no", "scalar" or "channel", got {learned!r}')
-    given: object = alpha
-    if not isinstance(given, (int, float)) or not math.isfinite(given):
-        raise ValueError(f"{remedy}: alpha is a finite number, got {given!r}")
+    if not _is_number(alpha):
+        raise ValueError(f"{remedy}: alpha is a finite number, got {alpha!r}")
     if alpha == 0 and learned == "no":
         raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
     if optimizer is not None and learned != "no":
@@ -156,6 +158,10 @@ def scale_branches(
             work.refuse(site, _why_zero_already(work, end))
     work.stop_if_refused()
     return work.scale(alpha, learned)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 # ---------------------------------------------------------------------- why not

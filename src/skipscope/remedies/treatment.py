@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.example import check_model
-from skipscope.intervention.arm import sites_of
+from skipscope.intervention.arm import names_of, sites_of
 from skipscope.look import Look
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of, owner_of
@@ -75,6 +75,9 @@ class Treatment:
         trained: Trained,
     ) -> None:
         check_model(remedy, model)
+        names = names_of(sites, remedy)
+        if trained not in ("refuse", "allow"):
+            raise ValueError(f'{remedy}: trained is "refuse" or "allow", got {trained!r}')
         hollow = next((name for name, p in model.named_parameters() if p.is_meta), None)
         if hollow is not None:
             raise ValueError(
@@ -91,7 +94,7 @@ class Treatment:
         self.remedy, self.model = remedy, model
         self._example, self._kwargs = example, kwargs
         self.ends: Ends = ends_of(model, example, kwargs)
-        self._chosen = sites_of(self.ends.sites, sites, remedy)
+        self._chosen = sites_of(self.ends.sites, names, remedy)
         self._tensors = dict(model.named_parameters())
         self._refusals = Refusals(model, self.ends, self._chosen)
 
