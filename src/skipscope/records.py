@@ -248,6 +248,7 @@ class Run:
     precision: str = ""
     compiled: bool = False  #: captured steps ran eagerly although the model is compiled
     uncaptured: str = ""  #: why no step is captured, where none is
+    intervention: str = ""  #: what its sums were when it began, where not the model's own
     fresh: bool = True  #: no optimizer step was taken and no checkpoint loaded before the start
     #: which rules judge it: `select`, `ignore` and `thresholds` as JSON, where they were set
     rules: Mapping[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from skipscope.acting import ACTING
 from skipscope.compiled import compiled_only, is_compiled
 from skipscope.find.paths import class_name
 from skipscope.options import Options
@@ -54,6 +55,7 @@ def describe_run(
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
         compiled=is_compiled(trained),
         uncaptured=uncaptured(trained, options),
+        intervention=ACTING.get(model, ""),
         fresh=not state and not any(optimizer.state for optimizer in optimizers),
         rules={
             name: json.dumps(value)

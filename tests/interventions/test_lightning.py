@@ -13,7 +13,7 @@ import torch
 from pytorch_lightning.strategies.strategy import _ForwardRedirection
 from torch import Tensor, nn
 
-from skipscope import Intervention, ResidualMonitor, intervene
+from skipscope import Intervention, ResidualMonitor, compare, intervene
 from tests.interventions import nets
 from tests.lightning import parts
 
@@ -118,3 +118,16 @@ def test_copies_and_pickles_take_the_settings_along() -> None:
         assert twin.state_key == callback.state_key
         assert "0.5" in twin.state_key
         assert twin.intervention is None
+
+
+@pytest.mark.parametrize("first", ["intervention", "monitor"])
+def test_a_run_tells_that_its_sums_were_changed(first: str, tmp_path: Path) -> None:
+    changed, monitor = Intervention(branch_scale=0.5), ResidualMonitor(report=[], on_error="raise")
+    order = (changed, monitor) if first == "intervention" else (monitor, changed)
+    fit(tmp_path / "changed", "pytorch_lightning", *order)
+    own = ResidualMonitor(report=[], on_error="raise")
+    fit(tmp_path / "own", "pytorch_lightning", own)
+    assert (own.history.run.intervention, monitor.history.run.intervention) == ("", "y = s + 0.5 F")
+    told = compare(own.history, monitor.history).numbers.differences
+    assert ("intervention", "-", "y = s + 0.5 F") in [(one.what, one.a, one.b) for one in told]
+    assert "intervention y = s + 0.5 F" in " ".join(monitor.report().split())

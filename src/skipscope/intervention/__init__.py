@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from skipscope.acting import ACTING
 from skipscope.additions import Addition, EagerStance, Passing
 from skipscope.compiled import is_compiled
 from skipscope.example import check_model
@@ -104,8 +103,6 @@ class Left:
 class Intervention(Passing):
     """What `intervene` yields: the sites it acts on and those it leaves."""
 
-    _open: ClassVar[weakref.WeakSet[nn.Module]] = weakref.WeakSet()
-
     def __init__(
         self,
         model: nn.Module,
@@ -162,7 +159,7 @@ class Intervention(Passing):
 
     # ------------------------------------------------------------------ attaching
     def __enter__(self) -> Intervention:
-        if self._model in Intervention._open:
+        if self._model in ACTING:
             raise ValueError(
                 "intervene: another intervention is open on this model; close it, or name all "
                 "sites in one"
@@ -170,8 +167,8 @@ class Intervention(Passing):
         if is_compiled(self._model):
             logger.warning("skipscope: the model runs eagerly while an intervention is open.")
         with ExitStack() as stack:
-            Intervention._open.add(self._model)
-            stack.callback(Intervention._open.discard, self._model)
+            ACTING[self._model] = str(self.arm)
+            stack.callback(ACTING.pop, self._model, None)
             stack.enter_context(EagerStance())
             stack.enter_context(self._calls)
             self._attached = stack.pop_all()

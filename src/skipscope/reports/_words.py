@@ -100,6 +100,7 @@ def context(view: View) -> str:
         counted(view.updates.frozen, "frozen parameter") if view.updates.frozen else "",
         _ranks(run),
         "resumed or pretrained" if not run.fresh else "",
+        f"intervention {run.intervention}" if run.intervention else "",
     ]
     return ", ".join(field for field in fields if field)
 
