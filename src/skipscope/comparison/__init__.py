@@ -5,8 +5,7 @@ Nothing here says which run is better, or why they differ: two runs differ by ch
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,41 +13,23 @@ from skipscope.comparison.findings import pair_findings
 from skipscope.comparison.records import Numbers, Side
 from skipscope.comparison.sites import Steps, pair_streams
 from skipscope.comparison.training import common_step, differences, training
-from skipscope.comparison.words import parts
+from skipscope.comparison.words import ROWS, parts
 from skipscope.diagnose import diagnose
 from skipscope.history import History, check_history
 from skipscope.records import Diagnosis
-from skipscope.reports import parts as pages
-from skipscope.reports.strict import dumps
+from skipscope.reports.parts import Part
+from skipscope.reports.shown import Shown
 
 __all__ = ["Comparison", "compare"]
 
-SCHEMA = "skipscope-comparison/1"
 
-
-class Comparison:
+class Comparison(Shown[Numbers]):
     """The numbers of two runs, and how they are shown: `str` gives the console's form."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        self.numbers = numbers
+    schema = "skipscope-comparison/1"
 
-    def __str__(self) -> str:
-        """The console's form, 80 columns wide."""
-        return self.report()
-
-    def report(self, form: str = "console", **settings: Any) -> str:
-        """As text: "console" (width, color, unicode), "markdown" (unicode) or "json".
-
-        Raises:
-            ValueError: there is no such form.
-        """
-        if form == "json":
-            return dumps({"schema": SCHEMA, **asdict(self.numbers)})
-        if form not in ("console", "markdown"):
-            raise ValueError(f"report: there is no form {form!r}, only console, markdown, json")
-        if form == "markdown":
-            return pages.markdown(parts(self.numbers, None), **settings)
-        return pages.console(parts(self.numbers), **settings)
+    def _parts(self, *, whole: bool) -> Iterable[Part]:
+        return parts(self.numbers, None if whole else ROWS)
 
 
 def compare(

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from skipscope import theory
 from skipscope.extrapolation.records import Depth, Moment, Number, Numbers, Scalar, StreamAt
@@ -20,39 +18,23 @@ from skipscope.extrapolation.stages import Given, look, power
 from skipscope.extrapolation.words import parts
 from skipscope.history import History, check_history
 from skipscope.measure.chains import chains
-from skipscope.reports import parts as pages
 from skipscope.reports._expected import usual_placement
-from skipscope.reports.strict import dumps
+from skipscope.reports.parts import Part
+from skipscope.reports.shown import Shown
 from skipscope.rule.siblings import stages
 
 __all__ = ["Extrapolation", "extrapolate"]
 
-SCHEMA = "skipscope-extrapolation/1"
 DEEPEST = 10**6  #: sites that are extrapolated to at most
 
 
-class Extrapolation:
+class Extrapolation(Shown[Numbers]):
     """The numbers, and how they are shown: `str` gives the console's form."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        self.numbers = numbers
+    schema = "skipscope-extrapolation/1"
 
-    def __str__(self) -> str:
-        """The console's form, 80 columns wide."""
-        return self.report()
-
-    def report(self, form: str = "console", **settings: Any) -> str:
-        """As text: "console" (width, color, unicode), "markdown" (unicode) or "json".
-
-        Raises:
-            ValueError: there is no such form.
-        """
-        if form == "json":
-            return dumps({"schema": SCHEMA, **asdict(self.numbers)})
-        if form not in ("console", "markdown"):
-            raise ValueError(f"report: there is no form {form!r}, only console, markdown, json")
-        make = pages.console if form == "console" else pages.markdown
-        return make(parts(self.numbers), **settings)
+    def _parts(self, *, whole: bool) -> Iterable[Part]:
+        return parts(self.numbers)
 
 
 def extrapolate(history: History, *depths: str | int) -> Extrapolation:
