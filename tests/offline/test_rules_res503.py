@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skipscope.history import Table
-from skipscope.records import ModuleClass, Parameter, Site, SiteMap, Unseen
+from skipscope.records import ModuleClass, Parameter, Run, Site, SiteMap, Unseen
 from skipscope.rule import Hit, NotMeasurable
 from skipscope.rules import RULES
 from tests.offline.builders import make_history, make_map, make_parameter, make_site
@@ -329,3 +329,9 @@ def test_behind_a_norm_every_tensor_has_one_size() -> None:
 def test_nothing_recorded() -> None:
     with pytest.raises(NotMeasurable, match=r"inventory.*; twice"):
         RULE.run({"sites": make_map(make_site(0)), "captures": np.arange(3)})
+
+
+def test_sums_that_an_intervention_changed_are_not_judged() -> None:
+    with pytest.raises(NotMeasurable, match=r"intervention changes the sums: y = F"):
+        look(lacking(ONE_OF_TWELVE), run=Run(intervention="y = F"))
+    assert look(lacking(ONE_OF_TWELVE), run=Run())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skipscope.records import ModuleClass, SiteMap, Unseen
+from skipscope.records import ModuleClass, Run, SiteMap, Unseen
 from skipscope.rule import Hit, NotMeasurable
 from skipscope.rules import RULES
 from tests.offline.builders import make_parameter
@@ -42,6 +42,11 @@ def test_other_connections_are_information(what: str) -> None:
     (hit,) = look(SiteMap(unseen=(unseen(what), unseen("unrelated"))))
     assert hit.severity == "info"
     assert f"3 x {what}" in hit.message
+
+
+def test_a_net_that_an_intervention_made_plain_is_no_fault() -> None:
+    (hit,) = look(SiteMap(), more={"run": Run(intervention="y = F, P(x) kept")})
+    assert (hit.severity, hit.cause) == ("info", "an intervention took them: y = F, P(x) kept")
 
 
 def test_nothing_at_all_is_a_warning() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
-from skipscope.records import ModuleClass, Parameter, Severity, SiteMap
+from skipscope.records import ModuleClass, Parameter, Run, Severity, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, either, listed, rule, short
 from skipscope.rule.doubled import Doubled, Sizes, doubled
 from skipscope.rule.inventory import Block, sibling_blocks, within
@@ -65,6 +65,7 @@ def missing_shortcut(
     max_shortcut: Table | None = None,
     max_branch: Table | None = None,
     max_sum: Table | None = None,
+    run: Run | None = None,
     *,
     siblings: int = 3,
     share: float = 0.667,
@@ -131,6 +132,8 @@ def missing_shortcut(
         with adapters (a branch with an addition of its own) under post-norm showed that the RMS
         alone takes two tensors for one: behind a norm it is 1 everywhere.
     """
+    if run is not None and run.intervention:
+        raise NotMeasurable(f"an intervention changes the sums: {run.intervention}")
     if len(captures) < gate.patience:
         raise NotMeasurable(f"needs {gate.patience} captures, has {len(captures)}")
     steps = (int(captures[0]), int(captures[-1]))

@@ -13,6 +13,7 @@ from skipscope.records import (
     REASONS,
     ModuleClass,
     Parameter,
+    Run,
     Severity,
     SiteMap,
     Unseen,
@@ -42,6 +43,7 @@ def nothing_found(
     why: Bits | None = None,
     modules: tuple[ModuleClass, ...] | None = None,
     parameters: tuple[Parameter, ...] | None = None,
+    run: Run | None = None,
     *,
     gaps: float = 2.0,
 ) -> Iterator[Hit]:
@@ -78,9 +80,10 @@ def nothing_found(
         * use non-reentrant activation checkpointing, and keep no_grad out of the blocks
         * look at the list of what was seen and is not measured, below the profile
     When it is wrong:
-        A plain network has no residual addition and none is missing. Layers that are dropped for
-        whole steps (LayerDrop) are absent by design: a site must stay away longer than `gaps`
-        times its longest earlier absence. A block taken out of the model on purpose stops too.
+        A plain network has no residual addition and none is missing; where an intervention made it
+        plain, it is an information. Layers that are dropped for whole steps (LayerDrop) are absent
+        by design: a site must stay away longer than `gaps` times its longest earlier absence. A
+        block taken out of the model on purpose stops too.
     Thresholds:
         * gaps: a site is gone after so many times its longest earlier absence
     Source:
@@ -91,20 +94,25 @@ def nothing_found(
     if not len(captures):
         raise NotMeasurable("needs a capture, has none")
     if not sites.sites:
-        yield _nothing(sites, modules or (), captures)
+        yield _nothing(sites, modules or (), captures, run.intervention if run else "")
     yield from _gone(sites, captures, have, why, gate, gaps)
     yield from _blind(sites.unseen, parameters or (), captures)
 
 
-def _nothing(sites: SiteMap, modules: Sequence[ModuleClass], captures: Steps) -> Hit:
+def _nothing(
+    sites: SiteMap, modules: Sequence[ModuleClass], captures: Steps, intervention: str
+) -> Hit:
     seen: Counter[str] = Counter()
     for unseen in sites.unseen:
         seen[unseen.what] += max(unseen.count, 1)
-    by_design = any(seen[what] for what in _OTHER_KINDS) and set(seen) <= _BY_DESIGN
+    other_kind = any(seen[what] for what in _OTHER_KINDS) and set(seen) <= _BY_DESIGN
+    cause = "its connections are of another kind, which have no r" if other_kind else ""
+    if intervention:
+        cause = f"an intervention took them: {intervention}"
     parts = [f"{count} x {what}" for what, count in seen.most_common()]
     instead = f"seen instead: {', '.join(parts)}" if parts else "no addition of any kind was seen"
     called = listed(sorted({module.name for module in modules}), 6)
-    severity: Severity | None = "info" if by_design else None
+    severity: Severity | None = "info" if cause else None
     return Hit(
         where=("model",),
         value=0.0,
@@ -114,7 +122,7 @@ def _nothing(sites: SiteMap, modules: Sequence[ModuleClass], captures: Steps) ->
         last_step=int(captures[-1]),
         severity=severity,
         evidence={**{what: float(count) for what, count in seen.items()}, "modules": called},
-        cause="its connections are of another kind, which have no r" if by_design else "",
+        cause=cause,
     )
 
 
