@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from skipscope.comparison import compare
-from skipscope.comparison.records import FindingPair, Numbers, Pair
+from skipscope.comparison.records import ComparisonNumbers, FindingPair, Pair
 from skipscope.comparison.sites import correspond
 from skipscope.history import History
 from skipscope.records import Diagnosis, Passed, Run, Skipped
@@ -38,12 +38,12 @@ def run(
     return add_updates(history, groups=(make_group(**options),))
 
 
-def numbers(a: History, b: History, **settings: Any) -> Numbers:
+def numbers(a: History, b: History, **settings: Any) -> ComparisonNumbers:
     settings.setdefault("diagnoses", (Diagnosis(), Diagnosis()))
     return compare(a, b, **settings).numbers
 
 
-def row(found: Numbers, start: str) -> Pair:
+def row(found: ComparisonNumbers, start: str) -> Pair:
     return next(pair for pair in found.training if pair.what.startswith(start))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from skipscope.comparison.findings import pair_findings
-from skipscope.comparison.records import Numbers, Side
+from skipscope.comparison.records import ComparisonNumbers, Side
 from skipscope.comparison.sites import Steps, pair_streams
 from skipscope.comparison.training import common_step, differences, training
 from skipscope.comparison.words import ROWS, parts
@@ -23,7 +23,7 @@ from skipscope.reports.shown import Shown
 __all__ = ["Comparison", "compare"]
 
 
-class Comparison(Shown[Numbers]):
+class Comparison(Shown[ComparisonNumbers]):
     """The numbers of two runs, and how they are shown: `str` gives the console's form."""
 
     schema = "skipscope-comparison/1"
@@ -68,7 +68,7 @@ def compare(
     if a.run.run_id and a.run.run_id == b.run.run_id:
         notes = ("A and B are one run", *notes)
     return Comparison(
-        Numbers(
+        ComparisonNumbers(
             a=_side(a, names[0]),
             b=_side(b, names[1]),
             differences=differences(a, b),

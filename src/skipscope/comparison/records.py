@@ -89,7 +89,7 @@ class StreamPair:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ComparisonNumbers:
     """Everything that `skipscope compare` shows."""
 
     a: Side

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from skipscope.comparison.records import (
+    ComparisonNumbers,
     FindingPair,
     Number,
-    Numbers,
     Pair,
     Side,
     SitePair,
@@ -25,7 +25,7 @@ CHANGES = ("gained", "lost", "kept")
 HEADS = ("\nr {}", "\nRMS {}", "growth\n{}", "grad\ngain {}")  #: of the numbers of a site
 
 
-def parts(numbers: Numbers, most: int | None = ROWS) -> Iterator[Part]:
+def parts(numbers: ComparisonNumbers, most: int | None = ROWS) -> Iterator[Part]:
     """The page, part by part; at most so many sites a stream, None for all."""
     yield Title(_headline(numbers), True)
     yield Notes((("A", _side(numbers.a)), ("B", _side(numbers.b))))
@@ -48,7 +48,7 @@ def parts(numbers: Numbers, most: int | None = ROWS) -> Iterator[Part]:
         yield Notes((("alone", listed(numbers.alone, 6)),))
 
 
-def _headline(numbers: Numbers) -> str:
+def _headline(numbers: ComparisonNumbers) -> str:
     """The first line: the same form each time, made to be searched for."""
     counts = [sum(one.change == word for one in numbers.findings) for word in CHANGES]
     found = ", ".join(f"{n} {word}" for n, word in zip(counts, CHANGES, strict=True))
@@ -67,7 +67,7 @@ def _side(side: Side) -> str:
     return ", ".join(field for field in fields if field)
 
 
-def _findings(numbers: Numbers, most: int | None) -> Iterator[tuple[str, str]]:
+def _findings(numbers: ComparisonNumbers, most: int | None) -> Iterator[tuple[str, str]]:
     for change in CHANGES:
         held = [one for one in numbers.findings if one.change == change]
         kept = len(held) if most is None or len(held) <= FINDINGS else FINDINGS - 1
@@ -94,7 +94,7 @@ def _finding(pair: FindingPair) -> str:
     return f"{head}: {pair.message_b or pair.message_a} ({told})"
 
 
-def _equal_steps(numbers: Numbers) -> Iterator[tuple[str, str]]:
+def _equal_steps(numbers: ComparisonNumbers) -> Iterator[tuple[str, str]]:
     if numbers.common_step is None:
         yield "note", "no step has a loss in both runs: nothing is compared at equal steps"
     elif numbers.a.steps != numbers.b.steps:
@@ -114,7 +114,7 @@ def _loss(value: Number) -> str:
     return number(value) if value is None or value != value else f"{value:.4g}"
 
 
-def _stream(numbers: Numbers, stream: StreamPair, most: int | None) -> Iterator[Part]:
+def _stream(numbers: ComparisonNumbers, stream: StreamPair, most: int | None) -> Iterator[Part]:
     several = f", stream {stream.index}" if len(numbers.streams) > 1 or numbers.alone else ""
     yield Title(f"Along depth{several}")
     yield Notes(tuple(_matching(stream)))

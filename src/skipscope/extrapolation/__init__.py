@@ -13,7 +13,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from skipscope import theory
-from skipscope.extrapolation.records import Depth, Moment, Number, Numbers, Scalar, StreamAt
+from skipscope.extrapolation.records import (
+    Depth,
+    ExtrapolationNumbers,
+    Moment,
+    Number,
+    Scalar,
+    StreamAt,
+)
 from skipscope.extrapolation.stages import Given, look, power
 from skipscope.extrapolation.words import parts
 from skipscope.history import History, check_history
@@ -28,7 +35,7 @@ __all__ = ["Extrapolation", "extrapolate"]
 DEEPEST = 10**6  #: sites that are extrapolated to at most
 
 
-class Extrapolation(Shown[Numbers]):
+class Extrapolation(Shown[ExtrapolationNumbers]):
     """The numbers, and how they are shown: `str` gives the console's form."""
 
     schema = "skipscope-extrapolation/1"
@@ -73,7 +80,7 @@ def extrapolate(history: History, *depths: str | int) -> Extrapolation:
     moments = tuple(_moment(history, row, wanted) for row in rows)
     run = history.run
     count = len(history.sites.block_level)
-    return Extrapolation(Numbers(run.run_id, run.model, count, wanted, moments, why))
+    return Extrapolation(ExtrapolationNumbers(run.run_id, run.model, count, wanted, moments, why))
 
 
 def parse(text: str) -> Depth:

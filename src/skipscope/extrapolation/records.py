@@ -102,7 +102,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ExtrapolationNumbers:
     """Everything that `skipscope extrapolate` shows."""
 
     run_id: str

@@ -6,7 +6,15 @@ import math
 from collections.abc import Iterable, Iterator
 
 from skipscope.extrapolation.fit import Fit, Fits
-from skipscope.extrapolation.records import At, Curve, Moment, Number, Numbers, StageAt, StreamAt
+from skipscope.extrapolation.records import (
+    At,
+    Curve,
+    ExtrapolationNumbers,
+    Moment,
+    Number,
+    StageAt,
+    StreamAt,
+)
 from skipscope.reports._text import counted, factor, number, signed
 from skipscope.reports.parts import Grid, Notes, Part, Title
 from skipscope.theory import Law
@@ -28,7 +36,7 @@ ALIGNED = 0.1  #: cosine of shortcut and branch up to which they count as indepe
 HEAD = ("sites", "depth", "law", "growth", "B", "depth\nmultiplier", "gradient\nfirst/last", "d^n")
 
 
-def parts(numbers: Numbers) -> Iterator[Part]:
+def parts(numbers: ExtrapolationNumbers) -> Iterator[Part]:
     """The page, part by part."""
     asked = ", ".join(one.text for one in numbers.depths)
     named = f"  {numbers.model}" if numbers.model else ""

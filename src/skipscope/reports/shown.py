@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Generic, TypeVar
 from skipscope.reports.parts import Part, console, markdown
 from skipscope.reports.strict import dumps
 
-Numbers = TypeVar("Numbers")  #: a dataclass
+Held = TypeVar("Held")  #: a dataclass
 
 
-class Shown(ABC, Generic[Numbers]):
+class Shown(ABC, Generic[Held]):
     """The numbers, and how they are shown: `str` gives the console's form."""
 
     schema: ClassVar[str]  #: name and version of the JSON form
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Held) -> None:
         self.numbers = numbers
 
     def __str__(self) -> str:
