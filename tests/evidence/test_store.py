@@ -110,7 +110,7 @@ def test_an_outcome_copied_from_another_cell(
         (lambda c: c["cells"].append(c["cells"][0]), "two outcomes of the cell p-d010"),
         (lambda c: c["evidence"]["arms"].append(c["evidence"]["arms"][0]), "two arms p"),
         (lambda c: c["evidence"]["arms"].pop(0), "outcomes of p, which is no arm"),
-        (lambda c: c["evidence"].update(lr="nan"), "nan is no learning rate"),
+        (lambda c: c["evidence"].update(lr="NaN"), "nan is no learning rate"),
         (lambda c: c["evidence"].update(protocol=[]), r"protocol: \[\] is no object"),
         (lambda c: c["evidence"]["arms"][0].update(role="plane"), "role: 'plane' is none of plain"),
         (lambda c: c.update(evidence=None), "evidence: None is no Evidence"),
