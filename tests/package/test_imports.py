@@ -60,3 +60,13 @@ def test_public_names() -> None:
     assert isinstance(skipscope.__version__, str)
     with pytest.raises(AttributeError, match="no attribute 'residuals'"):
         skipscope.residuals  # noqa: B018
+
+
+def test_the_package_runs_as_a_module() -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "skipscope", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("explain", "RES101").stdout.startswith("RES101")
+    unknown = run("explain", "NONE")
+    assert (unknown.returncode, unknown.stdout) == (2, "")

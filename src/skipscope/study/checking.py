@@ -20,8 +20,8 @@ from skipscope.study.starts import he
 #: What becomes of a plain arm whose start has no gradient: refused, drawn anew, or let be.
 PlainStart = Literal["refuse", "he", "keep"] | Start
 
-#: A block whose gradient is less than this share of that at the outputs has none to speak of. He's
-#: start keeps 5e-2 over 100 layers without norm; 1/sqrt(N) leaves 4e-5 at 20 layers, 1e-17 at 50.
+#: A block whose gradient is less than this share of that at the outputs has none to speak of. In
+#: the MLP without norm He's start keeps .004 to .16 at depth 100, 1/sqrt(N) 1e-17 to 6e-16 at 50.
 FLOOR = 1e-4
 
 

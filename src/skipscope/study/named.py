@@ -15,14 +15,16 @@ from skipscope.evidence.store import StudyError
 from skipscope.study.arms import Arm
 from skipscope.study.data import Data
 from skipscope.study.nets import cnn, mlp, transformer
-from skipscope.study.starts import depth_scaled, zero_last
+from skipscope.study.starts import depth_scaled, scaled_branches, zero_last
 from skipscope.study.study import Study
 
 DEEP = 50  #: from here on nets without norm need a start near the identity
 
 
 def digits_data() -> Data:
-    """Scikit-learn's 1,797 digits of 8 x 8 pixels, from 0 to 1; four fifths are trained on.
+    """Scikit-learn's 1,797 digits of 8 x 8 pixels; four fifths are trained on.
+
+    All pixels together are standardised: over those of the training set mean 0 and deviation 1.
 
     Raises:
         StudyError: scikit-learn is not installed.
@@ -35,9 +37,10 @@ def digits_data() -> Data:
             "data to skipscope.Study"
         ) from None
     images, labels = load_digits(return_X_y=True)
-    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels, dtype=torch.int64)
+    x, y = torch.tensor(images, dtype=torch.float32), torch.tensor(labels, dtype=torch.int64)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     first, rest = order.tensor_split([len(x) * 4 // 5])
+    x = (x - x[first].mean()) / x[first].std()
     return Data(x[first], y[first], x[rest], y[rest])
 
 
@@ -63,7 +66,7 @@ def digits(*, seeds: int | Sequence[int] | None = None, smoke: bool = False) -> 
         depths=(10, DEEP) if smoke else (10, 20, DEEP, 100),
         seeds=_seeds(seeds, smoke=smoke),
         lr=0.01,
-        rates=() if smoke else (0.001, 0.003, 0.03, 0.1),
+        rates=() if smoke else (0.0003, 0.001, 0.003, 0.03),
         grid_depth=DEEP,
         grid_seeds=None if smoke else 1,
         name="digits",
@@ -78,8 +81,8 @@ def digits_adam(*, seeds: int | Sequence[int] | None = None, smoke: bool = False
         seeds: their number, or they themselves; None: 3, of a small one 1.
         smoke: depths 4 and 10, 10 steps.
     """
-    wanted = ("plain", "residual", "idle")
-    arms = [replace(arm, depths=None) for arm in _no_norm() if arm.facts.role in wanted]
+    wanted = ("plain", "residual", "branches-scaled", "idle")
+    arms = [replace(arm, depths=None) for arm in _no_norm() if arm.name in wanted]
     return Study(
         mlp,
         digits_data(),
@@ -109,6 +112,13 @@ def _no_norm() -> list[Arm]:
         Arm(
             ArmFacts("control", "residual, He, no norm (must fail)", "control", pair, "shortcut"),
             depths=deep,
+        ),
+        Arm(
+            ArmFacts(
+                "branches-scaled", "residual, branches times 1/sqrt(N), no norm", "start", pair,
+                "shortcut, and branches times 1/sqrt(N)", near_identity=True,
+            ),
+            start=scaled_branches, depths=(100,),
         ),
         Arm(
             ArmFacts(

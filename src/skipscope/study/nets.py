@@ -1,4 +1,4 @@
-"""The nets of the named studies. `depth` counts layers along the blocks, as the literature does."""
+"""The nets of the named studies. `depth` counts layers with weights, as the literature does."""
 
 from __future__ import annotations
 
@@ -39,21 +39,18 @@ class _Block(nn.Module):
 
 
 def mlp(depth: int, *, norm: bool = False, width: int = 32) -> nn.Module:
-    """A residual MLP for rows of 64 pixels: a stem, depth/2 blocks of two layers, a head.
+    """A residual MLP of depth 2n + 2 for rows of 64 pixels: a stem, n blocks of two layers, a head.
 
-    Without a norm there is none anywhere; with BatchNorm one stands before the head too.
+    Without a norm there is none anywhere; with BatchNorm one stands before the head too. Stem and
+    head start as PyTorch makes them.
     """
-    blocks = [_Block(width, norm) for _ in range(_halved(depth))]
+    count, rest = divmod(depth - 2, 2)
+    if rest or count < 1:
+        raise ValueError(f"stem, blocks of two layers, head: depth must be 2n + 2, got {depth}")
+    blocks = nn.Sequential(*(_Block(width, norm) for _ in range(count)))
+    _he(blocks)
     end: list[nn.Module] = [nn.BatchNorm1d(width), nn.ReLU()] if norm else []
-    net = nn.Sequential(nn.Linear(64, width), *blocks, *end, nn.Linear(width, 10))
-    _he(net)
-    return net
-
-
-def _halved(depth: int) -> int:
-    if depth < 2 or depth % 2:
-        raise ValueError(f"a block has two layers: depth must be even, got {depth}")
-    return depth // 2
+    return nn.Sequential(nn.Linear(64, width), *blocks, *end, nn.Linear(width, 10))
 
 
 class _ConvBlock(nn.Module):

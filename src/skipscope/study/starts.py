@@ -5,6 +5,8 @@ Source: He et al., Delving Deep into Rectifiers, 2015 (`he`).
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
 
 from skipscope import remedies
@@ -32,6 +34,15 @@ def he(model: nn.Module, x: Tensor) -> None:
 def depth_scaled(model: nn.Module, x: Tensor) -> None:
     """What each branch ends in, times 1/sqrt(N), N being the sites of its stream."""
     remedies.depth_scaled_init(model, x)
+
+
+def scaled_branches(model: nn.Module, x: Tensor) -> None:
+    """Each branch times 1/sqrt(N) for good, N being the sites: y = s + F/sqrt(N).
+
+    Other than by `depth_scaled` its gradients get the factor too, so it learns more slowly.
+    """
+    count = len(find_residuals(model, x).sites)
+    remedies.scale_branches(model, x, alpha=1 / math.sqrt(count), learned="no")
 
 
 def zero_last(model: nn.Module, x: Tensor) -> None:
