@@ -29,8 +29,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         (True, None, True)
     """
     with ExitStack() as stack:
-        devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-        stack.enter_context(torch.random.fork_rng(devices=list(devices)))
+        stack.enter_context(torch.random.fork_rng(devices=list(gpus_of(model))))
         stack.callback(random.setstate, random.getstate())
         # What models and data code still draw from is the global generator.
         stack.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002
@@ -39,6 +38,13 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         stack.enter_context(_same_modes(model))
         stack.enter_context(_same_gradients(model))
         yield
+
+
+def gpus_of(model: nn.Module) -> set[torch.device]:
+    """Where its parameters lie, whose random generators its forward may draw from."""
+    if not torch.cuda.is_initialized():  # then none can; no walk over all parameters
+        return set()
+    return {p.device for p in model.parameters() if p.device.type == "cuda"}
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map
 from skipscope.additions import Addition, Additions
 from skipscope.find import Discovery, Found
 from skipscope.find.places import source_line
-from skipscope.restore import unchanged
+from skipscope.restore import gpus_of, unchanged
 
 Key = tuple[str, str, int]
 Place = tuple[str, str]
@@ -45,8 +45,7 @@ class RandomState:
     """The state of the global random generators, as `unchanged` knows them."""
 
     def __init__(self, model: nn.Module) -> None:
-        devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-        self._cuda = [(device, torch.cuda.get_rng_state(device)) for device in devices]
+        self._cuda = [(gpu, torch.cuda.get_rng_state(gpu)) for gpu in gpus_of(model)]
         self._torch = torch.random.get_rng_state()
         self._python = random.getstate()
         # What models and data code still draw from is the global generator.
