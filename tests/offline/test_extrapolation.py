@@ -234,7 +234,7 @@ def test_a_power_is_that_of_the_base_as_it_is_printed(b: float) -> None:
     """A reader who types 0.999983^400 into a calculator sees what stands behind the sign."""
     history = make_history([np.full(20, 0.2)], b=b, gradient_cosine=-1.0)
     powers = re.findall(
-        r"([\d.]+)\^(\d+) = (\S+?)(?:,| measured|$)", str(extrapolate(history, "20x")), re.M
+        r"([\d.]+)\^(\d+) = (\S+?)(?:,| measured|$)", str(extrapolate(history, "20x")), re.MULTILINE
     )
     assert powers[0][1] == "20"
     assert len(powers) == 1 + (b > 0.1)  # one that hardly falls follows no law

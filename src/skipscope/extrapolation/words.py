@@ -197,7 +197,7 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
 
 
 def _base(seen: Scalar) -> str:
-    """d with the digits that give each power printed beside it: 1^10 is not 0.9998."""
+    """The base with the digits that give each power beside it: 1^10 is not 0.9998."""
     powers = [(seen.blocks, seen.multiplier), *((n, value) for _, n, value in seen.at)]
     for digits in range(4, 17):
         base = f"{seen.factor:.{digits}g}"
