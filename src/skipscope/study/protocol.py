@@ -16,18 +16,21 @@ from skipscope.study.plan import Plan, own_random_state
 from skipscope.study.training import describe_optimizer
 
 
-def protocol(plan: Plan, seeds: Sequence[int], settings: Mapping[str, str]) -> dict[str, str]:
+def protocol(
+    plan: Plan, depth: int, seeds: Sequence[int], settings: Mapping[str, str]
+) -> dict[str, str]:
     """What was held equal, to be printed above the results.
 
     Args:
         plan: what every training is given.
+        depth: at which the sites are looked at.
         seeds: those of the comparison.
         settings: the study's `configuration`.
     """
     data = plan.data
     given = isinstance(plan.factory, nn.Module)
     weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
-    return {
+    said = {
         "seeds": ", ".join(map(str, seeds)),
         "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
         " not augmented by the study",
@@ -35,9 +38,18 @@ def protocol(plan: Plan, seeds: Sequence[int], settings: Mapping[str, str]) -> d
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
         "weights": f"at the start {weights}",
         "optimizer": settings["optimizer"],
-        "P(x)": "kept in the plain arms" if plan.projections == "keep" else "cut too",
         "torch": torch.__version__,
     }
+    if _projects(plan, depth, seeds[0]):
+        said["P(x)"] = "kept in the plain arms" if plan.projections == "keep" else "cut too"
+    return said
+
+
+def _projects(plan: Plan, depth: int, seed: int) -> bool:
+    """Whether a plain arm has a projection that could be kept or cut."""
+    with own_random_state():
+        models = [plan.build(a, depth, seed)[0] for a in plan.arms if a.facts.role == "plain"]
+        return any(site.kind == "projection" for model in models for site in plan.sites(model))
 
 
 def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> dict[str, str]:

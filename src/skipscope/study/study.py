@@ -260,7 +260,7 @@ class Study:
                     "another folder, or remove this one"
                 )
             facts = tuple(arm.facts for arm in plan.arms)
-            said = {**protocol(plan, self.seeds, settings), **notes}
+            said = {**protocol(plan, self.depths[0], self.seeds, settings), **notes}
             grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
             evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
             save_plan(folder, Planned(evidence, cells, settings))
