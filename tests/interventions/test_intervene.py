@@ -171,8 +171,8 @@ def test_names_select_nested_sites_and_module_paths() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("block.0", r"'block.0'; did you mean .*blocks.0"),  # no such module: before any forward
-        ("blocks.0/fc", r"no site is named 'blocks.0/fc'; did you mean .*blocks.0"),
+        ("block.0", r"'block.0' .*; did you mean .*blocks.0"),  # no such module: before any forward
+        ("blocks.0/fc", r"no site is named 'blocks.0/fc' .*; did you mean .*blocks.0"),
         ("head", r"no site is named 'head'"),
     ],
 )

@@ -193,9 +193,17 @@ def test_what_cannot_be_judged_is_one_line_and_code_2(
     path = changing(tmp_path / "run", *[True] * 4)
     code, out, err = run(capsys, command, path, "--select", "RES11")
     assert (code, out) == (2, "")
-    assert err.startswith("skipscope: no rule 'RES11'; did you mean RES10")
+    told = "skipscope: --select: no rule 'RES11' (`skipscope rules` lists them); did you mean RES10"
+    assert err.startswith(told)
+    code, out, err = run(capsys, command, path, "--ignore", "XYZ9")  # nothing comes near
+    assert (code, out) == (2, "")
+    told = "skipscope: --ignore: no rule 'XYZ9' (`skipscope rules` lists them); known: RES001, RES1"
+    assert err.startswith(told)
+    assert len(err) < 200
     unknown = changing(tmp_path / "newer", *[True] * 4, ignore='["RES950"]')
-    assert run(capsys, command, unknown)[0] == 2
+    code, _, err = run(capsys, command, unknown)
+    assert code == 2
+    assert f"{unknown}: the run's own ignore: no rule 'RES950'" in err
     assert run(capsys, command, unknown, "--ignore", "RES2")[0] in (0, 1)
 
 
@@ -241,7 +249,7 @@ def test_what_is_no_run_says_what_to_give(
     cell = study / "cells" / "plain-d050-s0-lr0.01"
     assert err.endswith(f"runs lie in cells/; give one of these, such as {cell}\n")
     assert run(capsys, "report", cell)[0] == 0
-    assert "skipscope: '': no rule has this code" in run(capsys, "explain", "")[2]
+    assert "skipscope: CODE: no rule has the code or name ''" in run(capsys, "explain", "")[2]
 
 
 def test_an_output_that_cannot_be_written_is_one_line_and_code_2(

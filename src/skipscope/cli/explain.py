@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from skipscope.cli._command import Command, CommandError
 from skipscope.cli._pages import shows
+from skipscope.names import near
 
 if TYPE_CHECKING:
     from skipscope.rule import Rule
@@ -30,10 +30,10 @@ def _find_rule(wanted: str) -> Rule:
     names = {rule.name: rule for rule in RULES.values()}
     found = RULES.get(wanted.upper()) or names.get(wanted.lower())
     if found is None:
-        near = difflib.get_close_matches(wanted.upper(), RULES, n=3, cutoff=0.7)
-        near += difflib.get_close_matches(wanted.lower(), names, n=2)
-        hint = f"did you mean {', '.join(near)}?" if near else "`skipscope rules` lists them"
-        raise CommandError(f"{wanted!r}: no rule has this code or name; {hint}")
+        raise CommandError(
+            f"CODE: no rule has the code or name {wanted!r} (`skipscope rules` lists them)"
+            f"{near(wanted, [*RULES, *names])}"
+        )
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
+from skipscope.names import near
 from skipscope.records import Site, SiteMap
-from skipscope.rule import near
 
 Projections = Literal["keep", "cut"]
 
@@ -101,7 +101,8 @@ class Arm:
         for name in self.names or ():
             if not any(name == path or name.startswith(f"{path}/") for path in paths):
                 raise ValueError(
-                    f"intervene: no site or module is named {name!r}{near(name, paths)}"
+                    f"intervene: no site or module is named {name!r} (find_residuals lists the "
+                    f"sites){near(name, paths)}"
                 )
 
     def check_names(self, known: SiteMap) -> None:
@@ -134,7 +135,9 @@ class Arm:
 
 def _refuse(name: str, known: SiteMap, caller: str) -> NoReturn:
     names = {each for site in known.sites for each in (site.name, site.module or "model")}
-    raise ValueError(f"{caller}: no site is named {name!r}{near(name, names)}")
+    raise ValueError(
+        f"{caller}: no site is named {name!r} (find_residuals lists them){near(name, names)}"
+    )
 
 
 def sites_of(known: SiteMap, names: Sequence[str] | None, caller: str) -> tuple[Site, ...]:

@@ -8,7 +8,6 @@ It yields a `Hit` per finding or raises `NotMeasurable`; a rule of several arms 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from skipscope.measures import MEASURES
+from skipscope.names import near
 from skipscope.records import Severity
 from skipscope.rule import docs as rule_docs
 from skipscope.rule.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
@@ -35,7 +35,6 @@ __all__ = [
     "Warmup",
     "either",
     "listed",
-    "near",
     "rule",
     "short",
 ]
@@ -132,7 +131,10 @@ class Rule:
         known = {**gates, **self.thresholds}
         for name in overrides:
             if name not in known:
-                raise ValueError(f"{self.code} has no threshold {name!r}{near(name, known)}")
+                raise ValueError(
+                    f"thresholds: {self.code} has no threshold {name!r} (`skipscope explain "
+                    f"{self.code}` lists them){near(name, known)}"
+                )
         chosen = {name: overrides.get(name, value) for name, value in self.thresholds.items()}
         patience, min_steps = (int(overrides.get(name, value)) for name, value in gates.items())
         return replace(self, thresholds=chosen, patience=patience, min_steps=min_steps)
@@ -223,19 +225,6 @@ def either(*arms: Iterable[Hit]) -> Iterator[Hit]:
             reasons.append(str(absent))
     if len(reasons) == len(arms):
         raise NotMeasurable("; ".join(dict.fromkeys(reasons)))
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message that lists what comes near a wrong name.
-
-    >>> near("abve", ["above", "reach"])
-    '; did you mean above?'
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; known: {', '.join(names)}"
 
 
 def short(value: float) -> str:
