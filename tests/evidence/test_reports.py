@@ -134,11 +134,18 @@ def test_numbers_at_the_ends_of_what_a_float_holds(name: str) -> None:
 
 
 @pytest.mark.parametrize("unicode", [True, False])
-def test_console_keeps_to_eighty_columns(unicode: bool) -> None:
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_console_keeps_to_its_width(width: int, unicode: bool) -> None:
     for study in (digits(), variants(), *odd()):
-        text = console(study, judge(study), unicode=unicode)
-        assert max(map(len, text.splitlines())) <= 80
+        text = console(study, judge(study), width=width, unicode=unicode)
+        assert max(map(len, text.splitlines())) <= width
         assert unicode or text.isascii()
+
+
+def test_a_narrow_console_says_the_same() -> None:
+    study = digits()
+    wide, narrow = (console(study, judge(study), width=width) for width in (300, 70))
+    assert sorted(narrow.split()) == sorted(wide.split())
 
 
 def test_console_says_every_link_and_its_state() -> None:

@@ -324,10 +324,36 @@ def test_an_unknown_rule_names_near_ones(capsys: pytest.CaptureFixture[str]) -> 
     assert "`skipscope rules` lists them" in run(capsys, "explain", "zzz")[2]
 
 
-def test_rules_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "rules")
+def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """One a line where there is room, else with the title in lines below each other."""
+    code, out, _ = run(capsys, "rules", "--width", "200")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(RULES)
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RULES)
+    title_at = lines[0].index(RULES["RES001"].title)
+    for line in run(capsys, "rules")[1].splitlines():
+        assert line.startswith("RES") or not line[:title_at].strip()
+    assert run(capsys, "rules")[1].split() == out.split()
+
+
+@pytest.mark.parametrize("width", [80, 90, None])
+def test_what_a_rule_says_fits_the_width(
+    width: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As wide as is asked for, 80 columns where nobody asks and no terminal tells."""
+    asked = [] if width is None else ["--width", width]
+    for code, rule in RULES.items():
+        out = run(capsys, "explain", code, *asked)[1]
+        assert max(map(len, out.splitlines())) <= (width or 80)
+        assert out.split() == rule.explain().split()  # nothing is lost
+    assert max(map(len, run(capsys, "rules", *asked)[1].splitlines())) <= (width or 80)
+
+
+def test_a_rule_in_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+    for code in RULES:
+        out = run(capsys, "explain", code, "--ascii")[1]
+        assert out.isascii()
+    assert run(capsys, "rules", "--ascii")[1].isascii()
 
 
 # ------------------------------------------------------------------------------ as a process

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from skipscope.cli._command import Command, CommandError
-from skipscope.cli._pages import shows
+from skipscope.cli._pages import Page, add_text
 from skipscope.names import near
 
 if TYPE_CHECKING:
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 def _add(parser: ArgumentParser) -> None:
     parser.add_argument("code", metavar="CODE", help="such as RES101, or the rule's name")
+    add_text(parser)
 
 
 def _run(arguments: Namespace) -> tuple[str, int]:
     from skipscope.rule.docs import plain
 
-    text = _find_rule(arguments.code).explain()
-    return text if shows(text) else plain(text), 0
+    page = Page.of(arguments)
+    text = _find_rule(arguments.code).explain(page.width)
+    return text if page.unicode else plain(text), 0
 
 
 def _find_rule(wanted: str) -> Rule:

@@ -19,6 +19,7 @@ from skipscope.measures import MEASURES
 from skipscope.names import near
 from skipscope.records import Severity
 from skipscope.rule import docs as rule_docs
+from skipscope.rule.docs import wrapped
 from skipscope.rule.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
 from skipscope.rule.inputs import FACTS, Inputs
 from skipscope.rule.siblings import Stage
@@ -95,11 +96,11 @@ class Rule:
         """At most three things to try."""
         return rule_docs.advice(self.doc)
 
-    def explain(self) -> str:
-        """The text of `skipscope explain`."""
-        parts = [f"{self.code} {self.name} ({self.severity})\n{self.title}."]
-        parts += [f"{head}\n{text}" for head, text in rule_docs.sections(self.doc).items()]
-        return "\n\n".join(parts) + "\n"
+    def explain(self, width: int = 100) -> str:
+        """The text of `skipscope explain`, in lines of at most so many columns."""
+        parts = [(f"{self.code} {self.name} ({self.severity})", f"{self.title}.")]
+        parts += rule_docs.sections(self.doc).items()
+        return "\n\n".join(f"{head}\n{wrapped(text, width)}" for head, text in parts) + "\n"
 
     def run(self, values: Mapping[str, Any] | Inputs, **overrides: float) -> tuple[Hit, ...]:
         """Look.
