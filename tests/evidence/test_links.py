@@ -149,7 +149,7 @@ def test_onset_and_divergence_are_told() -> None:
     answer = ask(2, pair_of({10: [0.1, 0.0], 20: [0.1, 0.0], 50: [INF, 1.0]}, {}))
     assert answer.state == SHOWN
     assert "onset: depth 50" in answer.notes
-    assert "diverged at depth 50: 1 runs" in answer.notes
+    assert "diverged at depth 50: 1 run" in answer.notes
 
 
 @pytest.mark.parametrize(

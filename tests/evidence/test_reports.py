@@ -19,11 +19,11 @@ import pytest
 
 from skipscope.evidence import console, judge, write_reports
 from skipscope.evidence.landmarks import LANDMARKS
-from skipscope.evidence.outcome import Evidence, Outcome, Reading
+from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
 from skipscope.evidence.plots import plots
 from skipscope.evidence.reports import FILES, csv, html, json, markdown
 from tests.evidence.test_judge import variants
-from tests.evidence.values import changed, digits, pair_of
+from tests.evidence.values import changed, digits, pair_of, run
 
 NASTY = "<b onclick='x'>&\"|`$a_b$</script>"
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -128,6 +128,31 @@ def test_numbers_at_the_ends_of_what_a_float_holds(name: str) -> None:
     study = changed(every, lambda cell: cell.seed == 0, train_loss=1e308, readings=(ends,))
     study = changed(study, lambda cell: cell.seed == 1, train_loss=5e-324)
     assert len(FILES[name](study, judge(study))) > 100
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    """One seed at one, two and two deep depths, with starts to compare and a grid of one rate."""
+    starts = [
+        ArmFacts("r", "idle", "idle", "pair", "shortcut and alpha"),
+        ArmFacts("s", "start", "start", "pair", "shortcut and start", near_identity=True),
+        ArmFacts("t", "too small", "too-small", "pair", "shortcut and alpha"),
+    ]
+    shallow = pair_of({10: [0.1, 0.0]}, {10: [0.1, 0.0]})
+    deep = pair_of({10: [0.1, 0.0], 50: [2.0, 0.5]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    lost = pair_of({10: [0.1, 0.0], 50: [math.inf, 1.0]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    whole = pair_of(
+        {10: [0.1, 0.0], 50: [2.0, 0.5]},
+        {10: [0.1, 0.0], 50: [0.1, 0.0]},
+        *(run(arm.name, depth, 0, 0.05) for arm in starts for depth in (10, 50)),
+        arms=starts,
+    )
+    for study in (shallow, deep, lost, whole):
+        for name, form in FILES.items():
+            text = form(study, judge(study))
+            assert not re.findall(r"\b1 (?:pairs|runs|seeds|depths?|trainings)\b", text), name
+    text = " ".join(console(shallow, judge(shallow)).split())
+    assert "p ran at depth 10 only, two are needed" in text
+    assert "ran 2 runs, 1 seed, depth 10, lr 0.01" in text
 
 
 # --------------------------------------------------------------------------------- console
@@ -299,14 +324,14 @@ def test_csv_reads_back() -> None:
     study = changed(nasty(), lambda cell: True, findings=(("RES101", "error"), ("RES301", "info")))
     rows = list(stdlib_csv.DictReader(io.StringIO(csv(study, judge(study)))))
     assert len(rows) == len(study.outcomes) == 4
-    for row, run in zip(rows, study.outcomes, strict=True):
+    for row, one in zip(rows, study.outcomes, strict=True):
         assert None not in row
         assert (row["arm"], int(row["depth"]), int(row["seed"])) == (
-            run.cell.arm, run.cell.depth, run.cell.seed,
+            one.cell.arm, one.cell.depth, one.cell.seed,
         )  # fmt: skip
-        assert float(row["train_loss"]) == run.train_loss
-        assert row["finite"] == str(run.finite)
-        assert row["steps_to_90"] == ("" if run.steps_to_90 is None else str(run.steps_to_90))
+        assert float(row["train_loss"]) == one.train_loss
+        assert row["finite"] == str(one.finite)
+        assert row["steps_to_90"] == ("" if one.steps_to_90 is None else str(one.steps_to_90))
         assert row["train_loss_batch"] == ""
         assert row["findings"] == "RES101:error RES301:info"
         assert row["pair"] == NASTY

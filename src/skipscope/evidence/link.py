@@ -99,6 +99,12 @@ def unmet(checks: Sequence[Check]) -> str:
     return "; ".join(f"{check.what}: {check.text}, needs {check.limit}" for check in checks)
 
 
+def one_depth(arm: ArmFacts, found: Sequence[int]) -> Answer:
+    """A link that compares depths, where an arm ran at one of them or none."""
+    at = f"depth {found[0]} only" if found else "no depth"
+    return not_applicable(f"{arm.name} ran at {at}, two are needed")
+
+
 def not_applicable(reason: str, checks: Sequence[Check] = ()) -> Answer:
     """What the link asks for is not in this study."""
     return Answer("not applicable", reason, tuple(checks))

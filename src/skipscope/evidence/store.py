@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
 from skipscope.evidence.runs import check_form
+from skipscope.reports._text import counted
 from skipscope.reports.strict import dumps
 
 FORMAT = 1  #: version of the layout that this release writes, and the newest one it reads
@@ -124,7 +125,8 @@ def load(folder: Path) -> Evidence:
     found = [load_outcome(folder, cell) for cell in planned.cells]
     outcomes = tuple(outcome for outcome in found if outcome is not None)
     if not outcomes:
-        raise StoreError(f"{folder}: none of the study's {len(found)} trainings is finished yet")
+        every = counted(len(found), "training")
+        raise StoreError(f"{folder}: none of the study's {every} is finished yet")
     evidence = replace(planned.evidence, outcomes=outcomes)
     if len(outcomes) < len(found):
         rest = f"{len(found) - len(outcomes)} of {len(found)} trainings"

@@ -9,6 +9,7 @@ from skipscope.evidence.outcome import ArmFacts, Cell, Outcome
 from skipscope.evidence.runs import canonical, ended_well
 from skipscope.evidence.statistics import keeps
 from skipscope.evidence.verdict import Answer, Check
+from skipscope.reports._text import counted
 
 SHARE = 0.01  #: by which counts of parameters may differ
 Key = tuple[int, int, float]
@@ -30,7 +31,8 @@ def controlled(pair: Pair) -> Answer:
         _same("order of the samples", partners, lambda run: run.batches),
         _same("optimizer", partners, lambda run: run.optimizer, always=True),
     ]
-    words = f"{len(partners)} pairs of runs: {checks[1].text} parameters, same budget and rates"
+    pairs = counted(len(partners), "pair of runs", "pairs of runs")
+    words = f"{pairs}: {checks[1].text} parameters, same budget and rates"
     if partners and checks[1].value:
         words += f"; they differ by {checks[1].text}"
     return decided(checks, words, _printed(checks))
