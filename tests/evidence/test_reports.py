@@ -311,7 +311,7 @@ def test_json_is_strict_and_complete() -> None:
     by_cell = {tuple(one["cell"].values()): one for one in outcomes}
     assert by_cell["he", 50, 0, 0.01]["train_loss"] == "Infinity"
     assert by_cell["he", 100, 0, 0.01]["train_loss"] == "NaN"
-    assert by_cell["plain", 50, 0, 0.01]["steps_to_90"] is None
+    assert by_cell["plain", 50, 0, 0.01]["steps_to_90"] == "Infinity"
     assert by_cell["plain", 50, 1, 0.01]["train_loss"] == 1.42
     assert set(outcomes[0]) == {one.name for one in fields(Outcome)}
     link = found["verdict"]["chains"][0]["links"][1]

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
@@ -183,7 +183,9 @@ def from_json(kind: type[Record], content: Any) -> Record:
 def _value(wanted: Any, value: Any) -> Any:
     inner, origin = get_args(wanted), get_origin(wanted)
     if origin in (Union, UnionType):
-        return None if value is None else _value(inner[0], value)
+        kinds = [kind for kind in inner if kind is not NoneType]
+        own = type(value) if type(value) in kinds else kinds[-1]
+        return None if value is None else _value(own, value)
     if origin is tuple:
         return _tuple(inner, value)
     if origin is dict:
