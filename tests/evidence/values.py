@@ -104,6 +104,7 @@ def run(
         "steps": STEPS,
         "batches": f"order {seed}",
         "optimizer": "SGD",
+        "weights": f"drawn {depth} {seed}",
         "train_loss": loss,
         "train_error": error if finite else 1.0,
         "validation_loss": loss * 1.2,

@@ -12,6 +12,7 @@ from skipscope.evidence.statistics import keeps, reaches
 from skipscope.evidence.verdict import Answer, Check
 from skipscope.reports._text import number
 
+SHORTCUT = ("shortcut", "the shortcut", "shortcuts", "the shortcuts")
 POINT = 0.01  #: of an error, which goes from 0 to 1
 
 
@@ -35,6 +36,11 @@ class Pair:
     def others(self, *roles: str) -> list[ArmFacts]:
         """The arms of the same pair with one of these roles, in the study's order."""
         return [a for a in arms_of(self.evidence, self.plain.pair) if a.role in roles]
+
+
+def is_one_factor(arm: ArmFacts) -> bool:
+    """Whether an arm differs from the plain one of its pair in the shortcut alone, as it says."""
+    return arm.differs.strip().lower() in SHORTCUT
 
 
 @dataclass(frozen=True)
