@@ -130,7 +130,8 @@ CONTROLLED = Kind(
     criterion=(
         "each run has a partner of the same depth, seed and learning rate; parameters, and "
         "parameters that received a gradient, equal or within 1 % (printed); same steps, order of "
-        "the samples and optimizer; same initial weights, where the arms differ in the shortcut only"
+        "the samples and optimizer; same initial weights, where the arms differ in nothing but the "
+        "shortcut"
     ),
     ask=controlled,
 )
