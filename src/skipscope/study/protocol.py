@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import platform
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from skipscope.evidence.outcome import Cell
 from skipscope.study.arms import Arm
+from skipscope.study.made_of import words
 from skipscope.study.plan import Plan, own_random_state
 from skipscope.study.training import describe_optimizer
 
@@ -65,8 +66,10 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
         "loss": words(plan.loss_fn),
         "error": words(plan.wrong),
         "optimizer": _optimizer(plan, cells[0], lr),
+        "optimizer made by": words(plan.optimizer),
         "projections": plan.projections,
         "device": plan.device,
+        "python": ".".join(platform.python_version_tuple()[:2]),
         "torch": torch.__version__,
     }
     for arm in plan.arms:
@@ -76,8 +79,8 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
 
 #: What a user sets in a word or a number; of the rest only the name says something.
 _TOLD = (
-    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "loss", "error",
-    "projections", "device", "torch",
+    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "optimizer made by",
+    "loss", "error", "projections", "device", "python", "torch",
 )  # fmt: skip
 
 
@@ -122,21 +125,3 @@ def _optimizer(plan: Plan, cell: Cell, lr: float) -> str:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def words(function: Callable[..., Any]) -> str:
-    """A function's name, which is the same in another process.
-
-    >>> words(functools.partial(max, key=abs))
-    'max(key=abs)'
-    """
-    if isinstance(function, functools.partial):
-        given = [repr(one) for one in function.args]
-        given += [
-            f"{key}={words(one) if callable(one) else repr(one)}"
-            for key, one in function.keywords.items()
-        ]
-        return f"{words(function.func)}({', '.join(given)})"
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    module = getattr(function, "__module__", None)
-    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
