@@ -13,9 +13,9 @@ from skipscope.additions import Additions
 from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
 from skipscope.find.node import version_of
+from skipscope.names import near
 from skipscope.records import Site, SiteMap
 from skipscope.restore import unchanged
-from skipscope.rule import near
 
 Key = tuple[str, str, int]
 
@@ -223,7 +223,9 @@ def _sites_at(known: SiteMap, wanted: str | int) -> list[Site]:
     inside = [s for s in known.sites if s.module == wanted or s.module.startswith(f"{wanted}.")]
     if not inside:
         names = {name for site in known.sites for name in (site.name, site.module)}
-        raise ValueError(f"ablate: no site is named {wanted!r}{near(wanted, names)}")
+        raise ValueError(
+            f"ablate: no site is named {wanted!r} (find_residuals lists them){near(wanted, names)}"
+        )
     return [site for site in inside if not site.nested] or inside
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from skipscope.episodes import compare, lift, settle
 from skipscope.history import History
+from skipscope.names import near
 from skipscope.records import Diagnosis, Finding, Passed, Site, SiteMap, Skipped
-from skipscope.rule import Hit, Inputs, NotMeasurable, Rule, near
+from skipscope.rule import Hit, Inputs, NotMeasurable, Rule
 from skipscope.rules import RULES
 
 
@@ -81,18 +82,20 @@ def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[
     Raises:
         ValueError: no rule has this code or name, or a code that starts so.
     """
-    wanted = RULES.keys() if select is None else _codes(select)
-    unwanted = _codes(ignore or ())
+    wanted = RULES.keys() if select is None else _codes("select", select)
+    unwanted = _codes("ignore", ignore or ())
     return tuple(r for code, r in RULES.items() if code in wanted and code not in unwanted)
 
 
-def _codes(names: Iterable[str]) -> set[str]:
+def _codes(argument: str, names: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for name in names:
         matching = {c for c, r in RULES.items() if name == r.name or (name and c.startswith(name))}
         if not matching:
             known = [*RULES, *(rule.name for rule in RULES.values())]
-            raise ValueError(f"no rule {name!r}{near(name, known)}")
+            raise ValueError(
+                f"{argument}: no rule {name!r} (`skipscope rules` lists them){near(name, known)}"
+            )
         found |= matching
     return found
 
@@ -101,7 +104,7 @@ def _by_code(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
     """Overrides by code; all are checked, those of rules that do not look too."""
     found: dict[str, dict[str, float]] = {}
     for name, values in thresholds.items():
-        for code in _codes([name]):
+        for code in _codes("thresholds", [name]):
             RULES[code].with_overrides(values)
             found.setdefault(code, {}).update(values)
     return found

@@ -83,6 +83,11 @@ class Options:
                     f"{argument} must be a list of strings, got the string "
                     f"{getattr(self, argument)!r}; write [{getattr(self, argument)!r}]"
                 )
+        if self.sites is not None and not self.sites:
+            raise ValueError(
+                f"sites must name something, got {self.sites!r}: nothing would be measured; None "
+                "stands for all"
+            )
         unknown = [form for form in self.report if form not in get_args(ReportFormat)]
         if unknown:
             known = ", ".join(get_args(ReportFormat))

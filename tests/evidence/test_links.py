@@ -96,6 +96,35 @@ def test_a_run_that_diverged_may_end_early_and_no_other() -> None:
     assert ask(1, changed(EQUAL, of("q", 0), **{**lost, "steps": 330})).state == FAILED
 
 
+def test_arms_that_differ_in_the_shortcut_alone_start_from_the_same_weights() -> None:
+    assert "same budget, rates and initial weights" in ask(1, EQUAL).reason
+    answer = ask(1, changed(EQUAL, of("q", 1), weights="others"))
+    assert answer.state == FAILED
+    told = "initial weights: p-d010-s1-lr0.01 drawn 10 1, q-d010-s1-lr0.01 others, needs equal"
+    assert answer.reason == told
+
+
+def test_arms_that_differ_in_more_may_start_from_others_and_it_is_told() -> None:
+    plain, other = EQUAL.arms
+    more = replace(EQUAL, arms=(plain, replace(other, differs="shortcut and width")))
+    same = "initial weights, as they were drawn: equal"
+    assert same in ask(1, more).notes
+    answer = ask(1, changed(more, of("q", 1), weights="others"))
+    assert answer.state == SHOWN
+    assert "initial weights, as they were drawn: differ in 1 of 2 pairs" in answer.notes
+
+
+def test_weights_that_were_not_recorded_are_told_of() -> None:
+    answer = ask(1, changed(EQUAL, of("q", 1), weights=""))
+    assert answer.state == SHOWN  # of the other pair
+    assert answer.notes == ("initial weights: not recorded in 1 of 2 pairs",)
+    answer = ask(1, changed(EQUAL, lambda cell: True, weights=""))
+    assert (answer.state, answer.notes) == (
+        SHOWN, ("initial weights: not recorded in 2 of 2 pairs",)
+    )  # fmt: skip
+    assert "initial weights" not in answer.reason
+
+
 @pytest.mark.parametrize("alone", [run("p", 20), run("q", 10, 7), run("q", 10, 0, lr=0.1)])
 def test_each_run_has_a_partner(alone: Outcome) -> None:
     answer = ask(1, replace(EQUAL, outcomes=(*EQUAL.outcomes, alone)))
@@ -149,7 +178,7 @@ def test_onset_and_divergence_are_told() -> None:
     answer = ask(2, pair_of({10: [0.1, 0.0], 20: [0.1, 0.0], 50: [INF, 1.0]}, {}))
     assert answer.state == SHOWN
     assert "onset: depth 50" in answer.notes
-    assert "diverged at depth 50: 1 runs" in answer.notes
+    assert "diverged at depth 50: 1 run" in answer.notes
 
 
 @pytest.mark.parametrize(

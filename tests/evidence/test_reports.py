@@ -19,11 +19,11 @@ import pytest
 
 from skipscope.evidence import console, judge, write_reports
 from skipscope.evidence.landmarks import LANDMARKS
-from skipscope.evidence.outcome import Evidence, Outcome, Reading
+from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
 from skipscope.evidence.plots import plots
 from skipscope.evidence.reports import FILES, csv, html, json, markdown
 from tests.evidence.test_judge import variants
-from tests.evidence.values import changed, digits, pair_of
+from tests.evidence.values import changed, digits, pair_of, run
 
 NASTY = "<b onclick='x'>&\"|`$a_b$</script>"
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -130,15 +130,47 @@ def test_numbers_at_the_ends_of_what_a_float_holds(name: str) -> None:
     assert len(FILES[name](study, judge(study))) > 100
 
 
+def test_one_of_a_thing_is_not_many() -> None:
+    """One seed at one, two and two deep depths, with starts to compare and a grid of one rate."""
+    starts = [
+        ArmFacts("r", "idle", "idle", "pair", "shortcut and alpha"),
+        ArmFacts("s", "start", "start", "pair", "shortcut and start", near_identity=True),
+        ArmFacts("t", "too small", "too-small", "pair", "shortcut and alpha"),
+    ]
+    shallow = pair_of({10: [0.1, 0.0]}, {10: [0.1, 0.0]})
+    deep = pair_of({10: [0.1, 0.0], 50: [2.0, 0.5]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    lost = pair_of({10: [0.1, 0.0], 50: [math.inf, 1.0]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    whole = pair_of(
+        {10: [0.1, 0.0], 50: [2.0, 0.5]},
+        {10: [0.1, 0.0], 50: [0.1, 0.0]},
+        *(run(arm.name, depth, 0, 0.05) for arm in starts for depth in (10, 50)),
+        arms=starts,
+    )
+    for study in (shallow, deep, lost, whole):
+        for name, form in FILES.items():
+            text = form(study, judge(study))
+            assert not re.findall(r"\b1 (?:pairs|runs|seeds|depths?|trainings)\b", text), name
+    text = " ".join(console(shallow, judge(shallow)).split())
+    assert "p ran at depth 10 only, two are needed" in text
+    assert "ran 2 runs, 1 seed, depth 10, lr 0.01" in text
+
+
 # --------------------------------------------------------------------------------- console
 
 
 @pytest.mark.parametrize("unicode", [True, False])
-def test_console_keeps_to_eighty_columns(unicode: bool) -> None:
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_console_keeps_to_its_width(width: int, unicode: bool) -> None:
     for study in (digits(), variants(), *odd()):
-        text = console(study, judge(study), unicode=unicode)
-        assert max(map(len, text.splitlines())) <= 80
+        text = console(study, judge(study), width=width, unicode=unicode)
+        assert max(map(len, text.splitlines())) <= width
         assert unicode or text.isascii()
+
+
+def test_a_narrow_console_says_the_same() -> None:
+    study = digits()
+    wide, narrow = (console(study, judge(study), width=width) for width in (300, 70))
+    assert sorted(narrow.split()) == sorted(wide.split())
 
 
 def test_console_says_every_link_and_its_state() -> None:
@@ -279,7 +311,7 @@ def test_json_is_strict_and_complete() -> None:
     by_cell = {tuple(one["cell"].values()): one for one in outcomes}
     assert by_cell["he", 50, 0, 0.01]["train_loss"] == "Infinity"
     assert by_cell["he", 100, 0, 0.01]["train_loss"] == "NaN"
-    assert by_cell["plain", 50, 0, 0.01]["steps_to_90"] is None
+    assert by_cell["plain", 50, 0, 0.01]["steps_to_90"] == "Infinity"
     assert by_cell["plain", 50, 1, 0.01]["train_loss"] == 1.42
     assert set(outcomes[0]) == {one.name for one in fields(Outcome)}
     link = found["verdict"]["chains"][0]["links"][1]
@@ -292,14 +324,14 @@ def test_csv_reads_back() -> None:
     study = changed(nasty(), lambda cell: True, findings=(("RES101", "error"), ("RES301", "info")))
     rows = list(stdlib_csv.DictReader(io.StringIO(csv(study, judge(study)))))
     assert len(rows) == len(study.outcomes) == 4
-    for row, run in zip(rows, study.outcomes, strict=True):
+    for row, one in zip(rows, study.outcomes, strict=True):
         assert None not in row
         assert (row["arm"], int(row["depth"]), int(row["seed"])) == (
-            run.cell.arm, run.cell.depth, run.cell.seed,
+            one.cell.arm, one.cell.depth, one.cell.seed,
         )  # fmt: skip
-        assert float(row["train_loss"]) == run.train_loss
-        assert row["finite"] == str(run.finite)
-        assert row["steps_to_90"] == ("" if run.steps_to_90 is None else str(run.steps_to_90))
+        assert float(row["train_loss"]) == one.train_loss
+        assert row["finite"] == str(one.finite)
+        assert row["steps_to_90"] == ("" if one.steps_to_90 is None else str(one.steps_to_90))
         assert row["train_loss_batch"] == ""
         assert row["findings"] == "RES101:error RES301:info"
         assert row["pair"] == NASTY

@@ -152,8 +152,13 @@ def test_onset(losses: list[list[float]], expected: int | None) -> None:
 
 
 def test_steps_of_runs_that_never_get_there() -> None:
-    assert at_step([100, 120, None], 330) == "120"
+    assert at_step([100, 120, INF], 330) == "120"
     assert at_step([100, 120], 330) == "110"
-    assert at_step([100, None], 330) == "> 330"
-    assert at_step([None], 200) == "> 200"
-    assert at_step([], 200) == "-"
+    assert at_step([100, INF], 330) == "> 330"
+    assert at_step([INF], 200) == "> 200"
+
+
+def test_a_step_that_was_not_read_is_none_that_never_came() -> None:
+    assert at_step([100, None, 120], 330) == "110 (1 not read)"
+    assert at_step([100, INF, INF, None], 330) == "> 330 (1 not read)"
+    assert at_step([None, None], 330) == "not read"

@@ -54,6 +54,22 @@ def refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return said.err
 
 
+def test_the_command_line_lays_it_out_as_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*asked: str) -> str:
+        assert main(["study", "--report", str(folder), *asked]) == 0
+        return capsys.readouterr().out.partition("written to")[0]
+
+    for width in (70, 80, 130):
+        lines = shown("--width", str(width), "--ascii").splitlines()
+        assert width - 10 < max(map(len, lines)) <= width
+    assert shown("--ascii").isascii()
+    assert "\x1b[" not in shown()
+    assert "\x1b[" in shown("--color", "always")
+    assert max(map(len, (folder / "verdict.txt").read_text(encoding="utf-8").splitlines())) <= 80
+
+
 def test_what_was_written_reads_back(folder: Path, evidence: Evidence) -> None:
     assert load(folder) == evidence
 

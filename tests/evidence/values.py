@@ -104,13 +104,14 @@ def run(
         "steps": STEPS,
         "batches": f"order {seed}",
         "optimizer": "SGD",
+        "weights": f"drawn {depth} {seed}",
         "train_loss": loss,
         "train_error": error if finite else 1.0,
         "validation_loss": loss * 1.2,
         "validation_error": min(error + 0.03, 1.0) if finite else 1.0,
         "finite": finite,
         "seconds": 2.0,
-        "steps_to_90": 90 if error < 0.1 and finite else None,
+        "steps_to_90": 90 if error < 0.1 and finite else math.inf,
         "readings": readings(arm, loss if finite else 9.0),
     }
     return Outcome(cell=Cell(arm, depth, seed, lr), **{**facts, **other})

@@ -116,6 +116,8 @@ def test_projections_are_kept_or_cut(projections: str, scale: float) -> None:
     assert [(left.site.name, "P(x) is kept" in left.reason) for left in found.left] == (
         [("two", True)] if kept else []
     )
+    acted = projections == "keep" and scale != 1.0
+    assert ("  two (projection, P(x) kept)" in str(found)) == acted
 
 
 class Forms(nn.Module):
@@ -161,15 +163,16 @@ def test_names_select_nested_sites_and_module_paths() -> None:
     assert [site.name for site in default.sites] == ["blocks.0", "blocks.1"]
     assert torch.equal(got, net.by_hand(x, nets.plain))
     text = str(default)
-    assert text.startswith("y = F, P(x) kept at 2 of 4 sites")
+    assert text.startswith("y = F at 2 of 4 sites\n")
+    assert "P(x)" not in text  # there is none
     assert "left blocks.1.inner: nested" in text
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("block.0", r"'block.0'; did you mean .*blocks.0"),  # no such module: before any forward
-        ("blocks.0/fc", r"no site is named 'blocks.0/fc'; did you mean .*blocks.0"),
+        ("block.0", r"'block.0' .*; did you mean .*blocks.0"),  # no such module: before any forward
+        ("blocks.0/fc", r"no site is named 'blocks.0/fc' .*; did you mean .*blocks.0"),
         ("head", r"no site is named 'head'"),
     ],
 )
@@ -178,6 +181,12 @@ def test_unknown_names_are_refused(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message), intervene(net, name):
         net(nets.batch()[0])
     assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_no_names_at_all_are_refused() -> None:
+    net, _ = two(NETS["add"])
+    with pytest.raises(ValueError, match=r"intervene: sites names none, got \[\]; .* None for all"):
+        intervene(net, sites=[]).__enter__()
 
 
 def test_a_name_that_never_ran_is_told_at_the_end() -> None:

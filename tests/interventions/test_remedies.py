@@ -199,7 +199,7 @@ def test_sites_select_and_the_account_tells() -> None:
         remedies.Change("1", "1.branch.2.weight", 3.0, 0.0),
         remedies.Change("1", "1.branch.2.bias", 2.0, 0.0),
     )
-    assert str(account).splitlines()[0] == "zero_init_branches: 1 branches"
+    assert str(account).splitlines()[0] == "zero_init_branches: 1 branch"
     assert ratios(model)[0] == 0 != ratios(model)[1]
 
 
@@ -405,6 +405,8 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
         remedies.depth_scaled_init(model, X, factor=0.0)
     with pytest.raises(ValueError, match=r"no site is named '11'"):
         remedies.zero_init_branches(model, X, sites="11")
+    with pytest.raises(ValueError, match=r"zero_init_branches: sites names none, got \[\]"):
+        remedies.zero_init_branches(model, X, sites=[])
     with pytest.raises(ValueError, match="failed with the given example"):
         remedies.zero_init_branches(model, X[:, :2])
     with pytest.raises(ValueError, match="no residual addition was found"):

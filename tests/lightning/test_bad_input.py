@@ -16,6 +16,7 @@ from tests.lightning import parts
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"sites": []}, r"sites must name something, got \[\]: nothing would be measured"),
         ({"every_n_steps": 0}, "every_n_steps must be a whole number of 1 or more, got 0"),
         ({"every_n_steps": 2.5}, "every_n_steps"),
         ({"every_n_steps": True}, "every_n_steps"),

@@ -98,7 +98,7 @@ def test_select_and_ignore() -> None:
     without = [r.code for r in choose(["RES1"], ["dead-branch"])]
     assert without == [code for code in RULES if code.startswith("RES1") and code != "RES103"]
     for kind in ("select", "ignore"):
-        with pytest.raises(ValueError, match="no rule 'RES11'; did you mean RES10"):
+        with pytest.raises(ValueError, match=rf"{kind}: no rule 'RES11' .*did you mean RES10"):
             diagnose(healthy(), **{kind: ["RES11"]})
 
 
@@ -111,9 +111,9 @@ def test_thresholds() -> None:
         assert diagnose(history, select=["RES101"], thresholds={name: {"above": 3.0}}).findings
     wanted = {"RES101": {"above": 3.0, "patience": 4}}
     assert not diagnose(history, select=["RES101"], thresholds=wanted).findings
-    with pytest.raises(ValueError, match="RES101 has no threshold 'abov'; did you mean above"):
+    with pytest.raises(ValueError, match=r"RES101 has no threshold 'abov' .*mean above"):
         diagnose(history, select=["RES901"], thresholds={"RES101": {"abov": 1}})
-    with pytest.raises(ValueError, match="no rule 'RES999'"):
+    with pytest.raises(ValueError, match="thresholds: no rule 'RES999'"):
         diagnose(history, thresholds={"RES999": {"above": 1}})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,20 @@ def test_a_gradient_that_falls_by_a_factor_a_block() -> None:
     assert scalar.at[1][2] == pytest.approx(1.427e-5, rel=1e-3)
     assert stage_of(history, 50).extrapolated[0].multiplier == pytest.approx(0.8**50)
     assert "0.8^20 = 0.01153 measured" in str(made)
+
+
+@pytest.mark.parametrize("b", [0.2, 0.123456, 1.7e-5, 1e-9])
+def test_a_power_is_that_of_the_base_as_it_is_printed(b: float) -> None:
+    """A reader who types 0.999983^400 into a calculator sees what stands behind the sign."""
+    history = make_history([np.full(20, 0.2)], b=b, gradient_cosine=-1.0)
+    powers = re.findall(
+        r"([\d.]+)\^(\d+) = (\S+?)(?:,| measured|$)", str(extrapolate(history, "20x")), re.MULTILINE
+    )
+    assert powers[0][1] == "20"
+    assert len(powers) == 1 + (b > 0.1)  # one that hardly falls follows no law
+    for base, count, printed in powers:
+        assert printed == f"{float(base) ** int(count):.4g}"
+        assert float(printed) == pytest.approx((1 - b) ** int(count), rel=1e-3)
 
 
 # -------------------------------------------------------- which law one curve stands for

@@ -472,9 +472,9 @@ def test_every_measure_says_what_it_is() -> None:
 
 
 def test_unknown_name_lists_near_ones() -> None:
-    with pytest.raises(ValueError, match="no measure 'brunch_ratio'; did you mean branch_ratio"):
+    with pytest.raises(ValueError, match=r"no measure 'brunch_ratio' .*mean branch_ratio"):
         History().table("brunch_ratio")
-    with pytest.raises(ValueError, match="there are branch_ratio, "):
+    with pytest.raises(ValueError, match=r"known: .* and \d+ more$"):
         History().table("!")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ X, Y, X_VAL, Y_VAL = data()
         ({"rates": (0.010000002,)}, "0.01 and 0.010000002 are the same in six digits"),
         ({"arms": "plain"}, r"arms must be a list .* got 'plain'"),
         ({"arms": ("plain", "residual", None)}, "no arm None"),
+        (
+            {"arms": ("plain", "residual", replace(scaled(0.5), depths=(7,)))},
+            r"arms: 'scaled-0.5' has depths \(7,\), none of which is one of .* \(1, 2\)",
+        ),
         ({"plain_start": "hee"}, "plain_start must be .* got 'hee'"),
         ({"device": "gpu"}, "device: nothing trains on 'gpu'"),
         ({"device": "meta"}, "device: nothing trains on 'meta'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import pickle
@@ -9,14 +10,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from skipscope import History
 from skipscope.evidence.store import StoreError, cell_folder, load
 from skipscope.study import StudyError, scaled
+from skipscope.study.made_of import words
+from skipscope.study.plan import sgd
 from skipscope.study.pool import Failure, _answered, run_cells
 from tests.study.nets import ReZero, net, slow_net, study
 
@@ -42,6 +48,7 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
             "(arm idle; arm ",
         ),
         ({"loss_fn": lambda out, y: out.square().mean()}, "loss skipscope.study.plan.cross"),
+        ({"optimizer": lambda ps, lr: sgd(ps, 2 * lr)}, "optimizer made by skipscope.study.plan"),
     ],
 )
 def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) -> None:  # type: ignore[no-untyped-def]
@@ -50,6 +57,88 @@ def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) ->
     with pytest.raises(StoreError, match="another study") as refusal:
         study(factory, seeds=1, **changed).run(tmp_path, progress=False)
     assert told in str(refusal.value)
+
+
+def times(factor: float, weight: Tensor | None = None) -> Callable[..., Tensor]:
+    """A loss that holds numbers of its own."""
+    return lambda out, y: factor * F.cross_entropy(out, y, weight)
+
+
+class Power:
+    """A loss with a setting."""
+
+    def __init__(self, power: int) -> None:
+        self.power = power
+
+    def __call__(self, out: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(out, y) ** self.power
+
+    def loss(self, out: Tensor, y: Tensor) -> Tensor:
+        return self(out, y)
+
+
+PAIRS = {
+    "code": (lambda out, y: (out - 1).mean(), lambda out, y: (out * 1).mean()),
+    "a constant": (lambda out, y: (out * 1).mean(), lambda out, y: (out * 2).mean()),
+    "a default": (lambda out, y, by=1: out.mean() * by, lambda out, y, by=2: out.mean() * by),
+    "what it calls": (lambda out, y: out.mean(), lambda out, y: out.sum()),
+    "a function inside": (
+        lambda out, y: max(out, key=lambda one: one.mean()),
+        lambda out, y: max(out, key=lambda one: one.sum()),
+    ),
+    "a number it holds": (times(1.0), times(2.0)),
+    "a tensor it holds": (times(1.0, torch.ones(3)), times(1.0, torch.arange(3.0))),
+    "a setting": (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)),
+    "an object": (Power(1), Power(2)),
+    "a method": (Power(1).loss, Power(2).loss),
+    "a partial": (functools.partial(times, 1.0), functools.partial(times, 2.0)),
+    "a partial's tensor": (
+        functools.partial(F.cross_entropy, weight=torch.ones(3)),
+        functools.partial(F.cross_entropy, weight=torch.ones(3) + 1e-6),
+    ),
+}
+
+
+@pytest.mark.parametrize("differ", PAIRS)
+def test_functions_of_one_name_are_told_apart(differ: str) -> None:
+    """And each is what it was: made again, or read by another process."""
+    one, other = PAIRS[differ]
+    assert words(one) != words(other)
+    assert words(one).partition(" ")[0] == words(other).partition(" ")[0]
+    assert words(one) == words(copy.deepcopy(one))
+
+
+def test_a_function_is_the_same_in_another_process() -> None:
+    code = (
+        "from skipscope.study.made_of import words\n"
+        "from tests.study.test_going_on import PAIRS, TOLD\n"
+        "print([words(one) for pair in [*PAIRS.values(), TOLD] for one in pair])\n"
+    )
+    for seed in "12":  # of the order of sets
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        expected = [words(one) for pair in [*PAIRS.values(), TOLD] for one in pair]
+        assert done.stdout == f"{expected}\n"
+
+
+def _itself(out: Tensor, y: Tensor) -> Tensor:
+    return TOLD[0](out, y)
+
+
+#: What is told without an end, or an address: a function that holds itself, sets, an odd object.
+TOLD = (
+    functools.partial(_itself, of=object()),
+    lambda out, y: out.sum() if str(y.dtype) in {"a", "b", "c", "d"} else out.mean(),
+)
+
+
+def test_a_lambda_in_place_of_another_is_another_study(tmp_path: Path) -> None:
+    first, second = PAIRS["a constant"]
+    study(seeds=1, loss_fn=first).run(tmp_path, progress=False)
+    with pytest.raises(StoreError, match=r"another study \(loss .*<lambda> \w{6} there, .* here\)"):
+        study(seeds=1, loss_fn=second).run(tmp_path, progress=False)
 
 
 def test_a_cell_that_was_half_written_is_begun_anew(tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ class Projecting(nn.Module):
         return self.projection(x) + self.fc(torch.relu(x))
 
 
+def test_what_becomes_of_projections_is_told_where_there_are_some(tmp_path: Path) -> None:
+    assert "P(x)" not in study(seeds=1).run(tmp_path, progress=False).protocol
+
+
 def test_projections_are_kept_or_cut(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, WIDTH), Block(), Projecting(), nn.Linear(WIDTH, 3))
     projection = WIDTH * WIDTH + WIDTH
@@ -44,6 +48,8 @@ def test_projections_are_kept_or_cut(tmp_path: Path) -> None:
         assert plain.cell.depth == 2  # the model's sites
         found[way] = plain.parameters - plain.parameters_with_gradient
         cut = evidence.protocol["plain"]
+        words = {"keep": "kept in the plain arms", "cut": "cut too"}
+        assert evidence.protocol["P(x)"] == words[way]
         assert cut == (f"shortcuts cut: {1 if way == 'keep' else 2} of 2 at depth 2")
     assert found == {"keep": 0, "cut": projection}
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from skipscope import History
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
+from skipscope.evidence.store import load
 from skipscope.find import find_residuals
 from skipscope.study import Study
 from skipscope.study.data import Batches, Data
@@ -165,6 +166,20 @@ def test_steps_to_90_is_the_first_full_window(tmp_path: Path) -> None:
     found = {o.cell.arm: o for o in made.run(tmp_path, progress=False).outcomes}
     assert found["residual"].cell.depth == 1
     assert found["residual"].steps_to_90 == 4  # five batches: steps 0 to 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "lr", "expected"),
+    [(4, 0.0, None), (5, 0.0, math.inf), (60, 1e30, math.inf)],  # too few to tell; never; diverged
+)
+def test_steps_to_90_that_never_come_and_that_are_not_read(
+    tmp_path: Path, steps: int, lr: float, expected: float | None
+) -> None:
+    made = study(seeds=1, depths=(2,), steps=steps, lr=lr)
+    made.run(tmp_path, progress=False)
+    assert {one.steps_to_90 for one in load(tmp_path).outcomes if one.finite == (lr < 1)} == {
+        expected
+    }
 
 
 class _Tiny(nn.Module):

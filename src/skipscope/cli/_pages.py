@@ -21,12 +21,25 @@ def add_page(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--format", choices=("console", "markdown", "json"), default="console", help="(console)"
     )
-    command.add_argument("--width", type=_width, help="columns (those of the terminal, else 80)")
-    command.add_argument("--ascii", action="store_true", help="plain ASCII only")
+    add_look(command)
+    command.add_argument("--output", type=Path, metavar="FILE", help="write there, in UTF-8")
+
+
+def add_look(command: argparse.ArgumentParser) -> None:
+    """Width, characters and colour of what a command prints."""
+    add_text(command)
     command.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="(auto)"
     )
-    command.add_argument("--output", type=Path, metavar="FILE", help="write there, in UTF-8")
+
+
+def add_text(command: argparse.ArgumentParser) -> None:
+    """Width and characters of what a command prints without colour."""
+    command.add_argument(
+        "--width", type=_width, metavar="N", help="columns (those of the terminal, else 80)"
+    )
+    command.add_argument("--ascii", action="store_true", help="plain ASCII only")
+    command.set_defaults(color="never")  # where no --color says otherwise
 
 
 def _width(text: str) -> int:
@@ -50,7 +63,7 @@ def counted(text: str, what: str, least: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Page:
-    """What `--width`, `--ascii`, `--color` and `--output` come to."""
+    """What `--width`, `--ascii` and `--color` come to, on standard output or in a file."""
 
     width: int
     color: bool
@@ -58,14 +71,19 @@ class Page:
     ascii: bool  #: asked for
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Page:
-        """The page that a command line asks for."""
-        terminal = arguments.output is None and sys.stdout is not None and sys.stdout.isatty()
+    def of(cls, arguments: argparse.Namespace, output: Path | None = None) -> Page:
+        """The page that a command line asks for.
+
+        Args:
+            arguments: those of `add_text`, with those of `add_look` where it has them.
+            output: the file that is written to; None: standard output.
+        """
+        terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
         columns = shutil.get_terminal_size().columns if terminal else 80
         return cls(
             arguments.width or columns,
             _color(arguments.color, terminal),
-            not arguments.ascii and (arguments.output is not None or shows(SAMPLE)),
+            not arguments.ascii and (output is not None or shows(SAMPLE)),
             arguments.ascii,
         )
 

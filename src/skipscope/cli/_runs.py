@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import replace
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skipscope.cli._command import CommandError
 from skipscope.cli._pages import tell
@@ -80,14 +80,22 @@ def judged(path: Path, arguments: Namespace) -> tuple[History, Diagnosis]:
     from skipscope.diagnose import diagnose
 
     history = History.load(find_history(path))
-    settings = {name: loads(value) for name, value in history.run.rules.items()}
-    given = {"select": arguments.select, "ignore": arguments.ignore}
-    settings |= {name: value for name, value in given.items() if value is not None}
+    asked = {"select": arguments.select, "ignore": arguments.ignore}
+    given = {name: value for name, value in asked.items() if value is not None}
+    own = {n: loads(value) for n, value in history.run.rules.items() if n not in given}
+    _known("--", given)
+    _known(f"{path}: the run's own ", own)
+    return history, _without_news(diagnose(history, **own, **given))
+
+
+def _known(start: str, settings: dict[str, Any]) -> None:
+    """Whether all rules and thresholds exist; the error begins with whose they are."""
+    from skipscope.diagnose import diagnose
+
     try:
         diagnose(History(), **settings)
     except ValueError as unknown:
-        raise CommandError(str(unknown)) from unknown
-    return history, _without_news(diagnose(history, **settings))
+        raise CommandError(f"{start}{unknown}") from unknown
 
 
 def _without_news(diagnosis: Diagnosis) -> Diagnosis:

@@ -23,7 +23,8 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     (a, of_a), (b, of_b) = (judged(path, arguments) for path in (arguments.a, arguments.b))
     names = str(arguments.a), str(arguments.b)
     made = compare(a, b, names=names, diagnoses=(of_a, of_b))
-    text = made.report(arguments.format, **Page.of(arguments).settings(arguments.format))
+    page = Page.of(arguments, arguments.output)
+    text = made.report(arguments.format, **page.settings(arguments.format))
     return delivered(text, arguments.output), 0
 
 

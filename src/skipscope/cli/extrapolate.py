@@ -31,7 +31,8 @@ def _run(arguments: Namespace) -> tuple[str, int]:
         made = extrapolate(history, *arguments.depth)
     except ValueError as wrong:
         raise CommandError(str(wrong)) from wrong
-    text = made.report(arguments.format, **Page.of(arguments).settings(arguments.format))
+    page = Page.of(arguments, arguments.output)
+    text = made.report(arguments.format, **page.settings(arguments.format))
     return delivered(text, arguments.output), 0
 
 

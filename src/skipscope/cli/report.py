@@ -20,7 +20,7 @@ def _run(arguments: Namespace) -> tuple[str, int]:
 
     history, diagnosis = judged(arguments.path, arguments)
     make = partial(REPORTS[arguments.format], history, diagnosis)
-    text = make(**Page.of(arguments).settings(arguments.format))
+    text = make(**Page.of(arguments, arguments.output).settings(arguments.format))
     return delivered(text, arguments.output), 0
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from skipscope.cli._command import Command, CommandError
-from skipscope.cli._pages import SAMPLE, counted, shows
+from skipscope.cli._pages import Page, add_look, counted
 
 NAMES = ("digits", "adam", "shortcuts", "norms")
 FOLDER = "study_runs"
@@ -40,6 +40,7 @@ def _add(parser: ArgumentParser) -> None:
         metavar="FOLDER",
         help="alone: train nothing, judge the study in FOLDER again, as far as it got",
     )
+    add_look(parser)
 
 
 def _run(arguments: Namespace) -> tuple[str, int]:
@@ -47,7 +48,7 @@ def _run(arguments: Namespace) -> tuple[str, int]:
 
     try:
         folder = _finished(arguments) if arguments.report else _trained(arguments)
-        return _judged(folder), 0
+        return _judged(folder, Page.of(arguments)), 0
     except StudyError as problem:
         raise CommandError(str(problem)) from problem
     except KeyboardInterrupt:
@@ -87,16 +88,18 @@ def _trained(arguments: Namespace) -> Path:
     return folder
 
 
-def _judged(folder: Path) -> str:
+def _judged(folder: Path, page: Page) -> str:
     """What is printed of a study; its reports are written beside it."""
     from skipscope.evidence import console, judge, write_reports
     from skipscope.evidence.store import load
+    from skipscope.reports._text import plain
 
     evidence = load(folder)
     verdict = judge(evidence)
     written = [path.name for path in write_reports(evidence, verdict, folder)]
-    said = console(evidence, verdict, unicode=shows(SAMPLE))
-    return "\n".join([said, f"written to {folder}:", *(f"  {name}" for name in written), ""])
+    said = console(evidence, verdict, **page.settings("console"))
+    text = "\n".join([said, f"written to {folder}:", *(f"  {name}" for name in written), ""])
+    return text if page.unicode else plain(text)
 
 
 def _cores() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skipscope.evidence.compare import comparison, generalisation, rows
-from skipscope.evidence.link import Pair
+from skipscope.evidence.link import Pair, is_one_factor
 from skipscope.evidence.links import LINKS
 from skipscope.evidence.outcome import ArmFacts, Evidence
 from skipscope.evidence.runs import arms_of, check_form, losses
@@ -13,7 +13,6 @@ from skipscope.evidence.verdict import Chain, Generalisation, Link, State, Verdi
 from skipscope.reports._text import number
 
 STATES: tuple[State, ...] = ("shown", "not shown", "not applicable")
-SHORTCUT = ("shortcut", "the shortcut", "shortcuts", "the shortcuts")
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -54,7 +53,7 @@ def _chain(pair: Pair) -> Chain:
         Link(number, kind.name, kind.claim, kind.criterion, kind.ask(pair))
         for number, kind in enumerate(LINKS, 1)
     )
-    one_factor = _one_factor(pair.residual)
+    one_factor = is_one_factor(pair.residual)
     return Chain(
         pair=pair.plain.pair,
         plain=pair.plain.name,
@@ -67,15 +66,11 @@ def _chain(pair: Pair) -> Chain:
     )
 
 
-def _one_factor(arm: ArmFacts) -> bool:
-    return arm.differs.strip().lower() in SHORTCUT
-
-
 def _caution(pair: Pair) -> str:
     """More than the shortcut was changed: what the links show, they show of all of it together."""
     if not pair.residual.differs:
         return "the study does not say in what the arms differ"
-    alone = [arm for arm in arms_of(pair.evidence, pair.plain.pair) if _one_factor(arm)]
+    alone = [arm for arm in arms_of(pair.evidence, pair.plain.pair) if is_one_factor(arm)]
     cells = ", ".join(_cell(pair, arm) for arm in alone)
     cell = f"the shortcut alone: {cells}" if alone else "no arm changes it alone"
     return f"the arms differ in {pair.residual.differs}: more than the shortcut ({cell})"

@@ -12,6 +12,7 @@ from skipscope.evidence.statistics import keeps, reaches
 from skipscope.evidence.verdict import Answer, Check
 from skipscope.reports._text import number
 
+SHORTCUT = ("shortcut", "the shortcut", "shortcuts", "the shortcuts")
 POINT = 0.01  #: of an error, which goes from 0 to 1
 
 
@@ -35,6 +36,11 @@ class Pair:
     def others(self, *roles: str) -> list[ArmFacts]:
         """The arms of the same pair with one of these roles, in the study's order."""
         return [a for a in arms_of(self.evidence, self.plain.pair) if a.role in roles]
+
+
+def is_one_factor(arm: ArmFacts) -> bool:
+    """Whether an arm differs from the plain one of its pair in the shortcut alone, as it says."""
+    return arm.differs.strip().lower() in SHORTCUT
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,12 @@ def decided(checks: Sequence[Check], shown: str, notes: Sequence[str] = ()) -> A
 def unmet(checks: Sequence[Check]) -> str:
     """What was measured where a criterion is not met."""
     return "; ".join(f"{check.what}: {check.text}, needs {check.limit}" for check in checks)
+
+
+def one_depth(arm: ArmFacts, found: Sequence[int]) -> Answer:
+    """A link that compares depths, where an arm ran at one of them or none."""
+    at = f"depth {found[0]} only" if found else "no depth"
+    return not_applicable(f"{arm.name} ran at {at}, two are needed")
 
 
 def not_applicable(reason: str, checks: Sequence[Check] = ()) -> Answer:

@@ -76,7 +76,9 @@ class Outcome:
     seconds: float
     train_loss_batch: float | None = None  #: with the statistics of the batch, where there are any
     train_error_batch: float | None = None
-    steps_to_90: int | None = None  #: first step from which 9 of 10 of the last 5 batches are right
+    #: first step from which 9 of 10 of the last 5 batches are right; inf where none came, None
+    #: where it was not read
+    steps_to_90: int | float | None = None
     readings: tuple[Reading, ...] = ()
     findings: tuple[tuple[str, str], ...] = ()  #: code and severity of each root at the end
     history: str = ""  #: its history's file, from the study's folder

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
-from skipscope.evidence.runs import arms_of, depths, losses, of_arm
+from skipscope.evidence.runs import arms_of, depths, depths_text, losses, of_arm
 from skipscope.evidence.statistics import median
 from skipscope.reports._text import number, visible
 
@@ -252,7 +252,7 @@ def _over_steps(evidence: Evidence, arms: Sequence[ArmFacts], curve: Curve) -> P
         return None
     drawing.axes.set_xscale("symlog", linthresh=1.0)
     drawing.axes.set_xlim(min(drawing.along) - 0.05, max(drawing.along) * 1.1 + 0.05)
-    title = f"{curve.title}, depth {' and '.join(map(str, sorted(deepest)))}"
+    title = f"{curve.title}, {depths_text(sorted(deepest))}"
     return Plot(title, curve.caption, drawing.svg(f"{arms[0].pair} {curve.title}"))
 
 

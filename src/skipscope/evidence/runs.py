@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome, Reading
 from skipscope.evidence.statistics import Spread, spread
@@ -59,6 +59,15 @@ def canonical(rate: float) -> float:
 def depths(runs: Iterable[Outcome]) -> list[int]:
     """The depths among some runs, shallowest first."""
     return sorted({run.cell.depth for run in runs})
+
+
+def depths_text(found: Sequence[object]) -> str:
+    """Depths in words.
+
+    >>> depths_text([50]), depths_text([50, 100])
+    ('depth 50', 'depths 50 and 100')
+    """
+    return f"depth{'s' * (len(found) > 1)} {' and '.join(map(str, found))}"
 
 
 def rates(evidence: Evidence, arm: str, depth: int) -> list[float]:

@@ -185,13 +185,19 @@ def onset(depths: Sequence[int], spreads: Sequence[Spread]) -> int | None:
     return None
 
 
-def at_step(steps: Sequence[int | None], most: int) -> str:
-    """The median first step, "> N" where half or more never got there in N steps.
+def at_step(steps: Sequence[float | None], most: int) -> str:
+    """The median first step, "> N" where half or more never got there (inf) in N steps.
 
-    >>> at_step([120, 90, None], 330), at_step([120, None, None], 330), at_step([], 330)
-    ('120', '> 330', '-')
+    Runs in which it was not read (None) are not counted, and told.
+
+    >>> at_step([120, 90, math.inf], 330), at_step([120, math.inf, math.inf], 330)
+    ('120', '> 330')
+    >>> at_step([120, None, None], 330), at_step([None], 330)
+    ('120 (2 not read)', 'not read')
     """
-    middle = median([math.inf if step is None else float(step) for step in steps])
-    if math.isnan(middle):
-        return "-"
-    return f"> {most}" if math.isinf(middle) else f"{middle:g}"
+    read = [step for step in steps if step is not None]
+    if not read:
+        return "not read"
+    middle, absent = median(read), len(steps) - len(read)
+    text = f"> {most}" if math.isinf(middle) else f"{middle:g}"
+    return f"{text} ({absent} not read)" if absent else text

@@ -13,11 +13,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
 from skipscope.evidence.runs import check_form
+from skipscope.reports._text import counted
 from skipscope.reports.strict import dumps
 
 FORMAT = 1  #: version of the layout that this release writes, and the newest one it reads
@@ -124,7 +125,8 @@ def load(folder: Path) -> Evidence:
     found = [load_outcome(folder, cell) for cell in planned.cells]
     outcomes = tuple(outcome for outcome in found if outcome is not None)
     if not outcomes:
-        raise StoreError(f"{folder}: none of the study's {len(found)} trainings is finished yet")
+        every = counted(len(found), "training")
+        raise StoreError(f"{folder}: none of the study's {every} is finished yet")
     evidence = replace(planned.evidence, outcomes=outcomes)
     if len(outcomes) < len(found):
         rest = f"{len(found) - len(outcomes)} of {len(found)} trainings"
@@ -181,7 +183,9 @@ def from_json(kind: type[Record], content: Any) -> Record:
 def _value(wanted: Any, value: Any) -> Any:
     inner, origin = get_args(wanted), get_origin(wanted)
     if origin in (Union, UnionType):
-        return None if value is None else _value(inner[0], value)
+        kinds = [kind for kind in inner if kind is not NoneType]
+        own = type(value) if type(value) in kinds else kinds[-1]
+        return None if value is None else _value(own, value)
     if origin is tuple:
         return _tuple(inner, value)
     if origin is dict:

@@ -12,6 +12,7 @@ from skipscope.extrapolation.records import (
     ExtrapolationNumbers,
     Moment,
     Number,
+    Scalar,
     StageAt,
     StreamAt,
 )
@@ -179,7 +180,7 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
     if seen is None:
         yield "d^n", "no gradient was measured from one end to the other"
         return
-    base = f"{seen.factor:.4g}"
+    base = _base(seen)
     start = f"from the {seen.start} to the last sum"
     yield "d^n", f"{base}^{seen.blocks} = {_precise(seen.multiplier)} measured, {start}"
     if seen.at:
@@ -193,6 +194,23 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
             "this gradient: read the law's depth multiplier"
         )
         yield "", text
+
+
+def _base(seen: Scalar) -> str:
+    """The base with the digits that give each power beside it: 1^10 is not 0.9998."""
+    powers = [(seen.blocks, seen.multiplier), *((n, value) for _, n, value in seen.at)]
+    for digits in range(4, 17):
+        base = f"{seen.factor:.{digits}g}"
+        if all(_precise(_power(float(base), n)) == _precise(value) for n, value in powers):
+            return base
+    return f"{seen.factor:.17g}"
+
+
+def _power(base: float, count: float) -> float:
+    try:
+        return float(base**count)
+    except OverflowError:
+        return math.inf
 
 
 def _precise(value: float) -> str:

@@ -21,6 +21,7 @@ from skipscope.intervention.following import Following, check_eager
 from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
 from skipscope.intervention.replaced import replaced
 from skipscope.records import Site, SiteMap, Unseen
+from skipscope.reports._text import counted
 
 logger = logging.getLogger("skipscope")
 
@@ -65,9 +66,10 @@ def intervene(
 
     Raises:
         TypeError: `model` is no `nn.Module`, or a TorchScript module.
-        ValueError: a name is unknown; another intervention is open on the model; it uses
-            flex_attention compiled; or, at a forward: sites cannot be told (under `no_grad`, in a
-            reentrant checkpoint), or could not be followed (a checkpoint around a function).
+        ValueError: `sites` is empty, or holds an unknown name; another intervention is open on the
+            model; it uses flex_attention compiled; or, at a forward: sites cannot be told (under
+            `no_grad`, in a reentrant checkpoint), or could not be followed (a checkpoint around a
+            function).
 
     Example:
         >>> import torch
@@ -149,8 +151,10 @@ class Intervention(Passing):
     def __str__(self) -> str:
         if not self._rehearsed:
             return "intervention: no forward has run yet"
-        lines = [f"{self.arm} at {len(self.sites)} of {len(self._map.sites)} sites"]
-        lines += [f"  {site.name} ({site.kind})" for site in self.sites]
+        lines = [f"{self.arm.sum} at {len(self.sites)} of {counted(len(self._map.sites), 'site')}"]
+        for site in self.sites:
+            kept = ", P(x) kept" if self._acts[_key(site)] and not self.arm.shortcut else ""
+            lines.append(f"  {site.name} ({site.kind}{kept})")
         lines += [f"left {left.site.name}: {left.reason}" for left in self.left]
         lines += [
             f"left {one.where or 'model'} ({one.source}): {one.reason}" for one in self.unseen

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
+from skipscope.names import near
 from skipscope.records import Site, SiteMap
-from skipscope.rule import near
 
 Projections = Literal["keep", "cut"]
 
@@ -40,7 +40,7 @@ def names_of(wanted: Any, caller: str) -> tuple[str, ...] | None:
     """Names of sites or module paths as they were given: one, several, or None for all.
 
     Raises:
-        ValueError: what was given is none of these.
+        ValueError: what was given is none of these, or names nothing.
 
     >>> names_of("blocks.3", "intervene"), names_of(None, "intervene")
     (('blocks.3',), None)
@@ -51,6 +51,11 @@ def names_of(wanted: Any, caller: str) -> tuple[str, ...] | None:
     if not isinstance(names, Iterable):
         names = (wanted,)
     held = tuple(names)
+    if not held:
+        raise ValueError(
+            f"{caller}: sites names none, got {wanted!r}; give names of sites or module paths, or "
+            "None for all"
+        )
     wrong = [name for name in held if not isinstance(name, str)]
     if wrong:
         raise ValueError(
@@ -75,11 +80,16 @@ class Arm:
         if self.projections not in ("keep", "cut"):
             raise ValueError(f'intervene: projections is "keep" or "cut", got {self.projections!r}')
 
-    def __str__(self) -> str:
+    @property
+    def sum(self) -> str:
+        """The sum at a site that is no projection."""
         branch = "F" if self.branch_scale == 1.0 else f"{self.branch_scale:g} F"
-        if self.shortcut:
-            return f"y = s + {branch}"
-        return f"y = {branch}" + (", P(x) kept" if self.projections == "keep" else "")
+        return f"y = s + {branch}" if self.shortcut else f"y = {branch}"
+
+    def __str__(self) -> str:
+        """What is wanted, before it is known whether there are projections."""
+        kept = not self.shortcut and self.projections == "keep"
+        return f"{self.sum}, any P(x) kept" if kept else self.sum
 
     def check_paths(self, modules: Iterable[str]) -> None:
         """Before any site is known: whether each name can be that of a site.
@@ -91,7 +101,8 @@ class Arm:
         for name in self.names or ():
             if not any(name == path or name.startswith(f"{path}/") for path in paths):
                 raise ValueError(
-                    f"intervene: no site or module is named {name!r}{near(name, paths)}"
+                    f"intervene: no site or module is named {name!r} (find_residuals lists the "
+                    f"sites){near(name, paths)}"
                 )
 
     def check_names(self, known: SiteMap) -> None:
@@ -124,7 +135,9 @@ class Arm:
 
 def _refuse(name: str, known: SiteMap, caller: str) -> NoReturn:
     names = {each for site in known.sites for each in (site.name, site.module or "model")}
-    raise ValueError(f"{caller}: no site is named {name!r}{near(name, names)}")
+    raise ValueError(
+        f"{caller}: no site is named {name!r} (find_residuals lists them){near(name, names)}"
+    )
 
 
 def sites_of(known: SiteMap, names: Sequence[str] | None, caller: str) -> tuple[Site, ...]:

@@ -5,12 +5,12 @@ A new one is a function in one of these files, or a file of its own and one line
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 
 from skipscope.history import History, Table, register_tables
 from skipscope.measure import collect
 from skipscope.measure.tabulate import compute
+from skipscope.names import near
 
 __all__ = ["MEASURES", "table"]
 
@@ -34,12 +34,10 @@ def table(history: History, name: str) -> Table:
 
     >>> table(History(), "cosines")
     Traceback (most recent call last):
-    ValueError: no measure 'cosines'; did you mean cosine?
+    ValueError: no measure 'cosines' (MEASURES lists them); did you mean cosine?
     """
     if name not in MEASURES:
-        near = get_close_matches(name, MEASURES, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(MEASURES)}"
-        raise ValueError(f"no measure {name!r}; {hint}")
+        raise ValueError(f"no measure {name!r} (MEASURES lists them){near(name, MEASURES)}")
     return compute(MEASURES[name], history)
 
 

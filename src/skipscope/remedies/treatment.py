@@ -15,6 +15,7 @@ from skipscope.look import Look
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of, owner_of
 from skipscope.remedies.refusals import Refusals, why_trained
+from skipscope.reports._text import counted
 from skipscope.restore import unchanged
 
 Trained = Literal["refuse", "allow"]
@@ -50,14 +51,14 @@ class Account:
         return {"params": list(self.parameters), "weight_decay": 0.0}
 
     def __str__(self) -> str:
-        lines = [f"{self.remedy}: {len(self.sites)} branches"]
+        lines = [f"{self.remedy}: {counted(len(self.sites), 'branch', 'branches')}"]
         lines += [
             f"  {c.site}  {c.parameter}  {c.before:.3g} -> {c.after:.3g}" for c in self.changes
         ]
         if self.parameters:
             lines.append(
-                f"{len(self.parameters)} new parameters, also in state_dict: build the optimizer "
-                "now, with them in a group without weight decay (`.group`)"
+                f"{counted(len(self.parameters), 'new parameter')}, also in state_dict: build the "
+                "optimizer now, with all of `.group` in a group without weight decay"
             )
         return "\n".join(lines)
 

@@ -8,7 +8,6 @@ It yields a `Hit` per finding or raises `NotMeasurable`; a rule of several arms 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from skipscope.measures import MEASURES
+from skipscope.names import near
 from skipscope.records import Severity
 from skipscope.rule import docs as rule_docs
+from skipscope.rule.docs import wrapped
 from skipscope.rule.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
 from skipscope.rule.inputs import FACTS, Inputs
 from skipscope.rule.siblings import Stage
@@ -35,7 +36,6 @@ __all__ = [
     "Warmup",
     "either",
     "listed",
-    "near",
     "rule",
     "short",
 ]
@@ -96,11 +96,11 @@ class Rule:
         """At most three things to try."""
         return rule_docs.advice(self.doc)
 
-    def explain(self) -> str:
-        """The text of `skipscope explain`."""
-        parts = [f"{self.code} {self.name} ({self.severity})\n{self.title}."]
-        parts += [f"{head}\n{text}" for head, text in rule_docs.sections(self.doc).items()]
-        return "\n\n".join(parts) + "\n"
+    def explain(self, width: int = 100) -> str:
+        """The text of `skipscope explain`, in lines of at most so many columns."""
+        parts = [(f"{self.code} {self.name} ({self.severity})", f"{self.title}.")]
+        parts += rule_docs.sections(self.doc).items()
+        return "\n\n".join(f"{head}\n{wrapped(text, width)}" for head, text in parts) + "\n"
 
     def run(self, values: Mapping[str, Any] | Inputs, **overrides: float) -> tuple[Hit, ...]:
         """Look.
@@ -132,7 +132,10 @@ class Rule:
         known = {**gates, **self.thresholds}
         for name in overrides:
             if name not in known:
-                raise ValueError(f"{self.code} has no threshold {name!r}{near(name, known)}")
+                raise ValueError(
+                    f"thresholds: {self.code} has no threshold {name!r} (`skipscope explain "
+                    f"{self.code}` lists them){near(name, known)}"
+                )
         chosen = {name: overrides.get(name, value) for name, value in self.thresholds.items()}
         patience, min_steps = (int(overrides.get(name, value)) for name, value in gates.items())
         return replace(self, thresholds=chosen, patience=patience, min_steps=min_steps)
@@ -223,19 +226,6 @@ def either(*arms: Iterable[Hit]) -> Iterator[Hit]:
             reasons.append(str(absent))
     if len(reasons) == len(arms):
         raise NotMeasurable("; ".join(dict.fromkeys(reasons)))
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """The tail of an error message that lists what comes near a wrong name.
-
-    >>> near("abve", ["above", "reach"])
-    '; did you mean above?'
-    """
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return f"; known: {', '.join(names)}"
 
 
 def short(value: float) -> str:

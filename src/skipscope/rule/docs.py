@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
+from collections.abc import Sequence
 
 #: The headings of a rule's docstring, in this order; `Thresholds` names every keyword.
 HEADINGS: tuple[str, ...] = (
@@ -18,6 +20,8 @@ HEADINGS: tuple[str, ...] = (
 
 #: What stands in for the characters of an example, one for one, where they cannot be shown.
 PLAIN = str.maketrans("▁▂▃▄▅▆▇█·─│┌┐└┘├┤┬┴┼", "_.:-=+*# -|+++++++++")
+
+DRAWN = "    "  #: what a line of a drawing begins with
 
 
 def title(docstring: str) -> str:
@@ -55,6 +59,36 @@ def plain(text: str) -> str:
     'sick _:# '
     """
     return text.translate(PLAIN)
+
+
+def wrapped(text: str, width: int) -> str:
+    r"""`text` in lines of at most `width` columns.
+
+    A paragraph or item with a longer line is filled anew; the others stay as they are written, and
+    so does what is drawn, which is indented by four.
+
+    >>> wrapped("one two three\nfour\n\n* five six\n  seven", 12).splitlines()
+    ['one two', 'three four', '', '* five six', '  seven']
+    >>> wrapped("* one two three\n    drawn as it is", 12).splitlines()
+    ['* one two', '  three', '    drawn as it is']
+    """
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        if blocks and line and blocks[-1][-1] and not line.startswith(("* ", DRAWN)):
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+    return "\n".join(_filled(block, width) for block in blocks)
+
+
+def _filled(block: Sequence[str], width: int) -> str:
+    if block[0].startswith(DRAWN) or max(map(len, block)) <= width:
+        return "\n".join(block)
+    words = " ".join(line.strip() for line in block)
+    indent = "  " if words.startswith("* ") else ""
+    return textwrap.fill(
+        words, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def bullets(text: str) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import platform
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,22 +12,26 @@ from torch import nn
 
 from skipscope.evidence.outcome import Cell
 from skipscope.study.arms import Arm
+from skipscope.study.made_of import words
 from skipscope.study.plan import Plan, own_random_state
 from skipscope.study.training import describe_optimizer
 
 
-def protocol(plan: Plan, seeds: Sequence[int], settings: Mapping[str, str]) -> dict[str, str]:
+def protocol(
+    plan: Plan, depth: int, seeds: Sequence[int], settings: Mapping[str, str]
+) -> dict[str, str]:
     """What was held equal, to be printed above the results.
 
     Args:
         plan: what every training is given.
+        depth: at which the sites are looked at.
         seeds: those of the comparison.
         settings: the study's `configuration`.
     """
     data = plan.data
     given = isinstance(plan.factory, nn.Module)
     weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
-    return {
+    said = {
         "seeds": ", ".join(map(str, seeds)),
         "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
         " not augmented by the study",
@@ -35,9 +39,18 @@ def protocol(plan: Plan, seeds: Sequence[int], settings: Mapping[str, str]) -> d
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
         "weights": f"at the start {weights}",
         "optimizer": settings["optimizer"],
-        "P(x)": "kept in the plain arms" if plan.projections == "keep" else "cut too",
         "torch": torch.__version__,
     }
+    if _projects(plan, depth, seeds[0]):
+        said["P(x)"] = "kept in the plain arms" if plan.projections == "keep" else "cut too"
+    return said
+
+
+def _projects(plan: Plan, depth: int, seed: int) -> bool:
+    """Whether a plain arm has a projection that could be kept or cut."""
+    with own_random_state():
+        models = [plan.build(a, depth, seed)[0] for a in plan.arms if a.facts.role == "plain"]
+        return any(site.kind == "projection" for model in models for site in plan.sites(model))
 
 
 def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> dict[str, str]:
@@ -53,8 +66,10 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
         "loss": words(plan.loss_fn),
         "error": words(plan.wrong),
         "optimizer": _optimizer(plan, cells[0], lr),
+        "optimizer made by": words(plan.optimizer),
         "projections": plan.projections,
         "device": plan.device,
+        "python": ".".join(platform.python_version_tuple()[:2]),
         "torch": torch.__version__,
     }
     for arm in plan.arms:
@@ -64,8 +79,8 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
 
 #: What a user sets in a word or a number; of the rest only the name says something.
 _TOLD = (
-    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "loss", "error",
-    "projections", "device", "torch",
+    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "optimizer made by",
+    "loss", "error", "projections", "device", "python", "torch",
 )  # fmt: skip
 
 
@@ -110,21 +125,3 @@ def _optimizer(plan: Plan, cell: Cell, lr: float) -> str:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def words(function: Callable[..., Any]) -> str:
-    """A function's name, which is the same in another process.
-
-    >>> words(functools.partial(max, key=abs))
-    'max(key=abs)'
-    """
-    if isinstance(function, functools.partial):
-        given = [repr(one) for one in function.args]
-        given += [
-            f"{key}={words(one) if callable(one) else repr(one)}"
-            for key, one in function.keywords.items()
-        ]
-        return f"{words(function.func)}({', '.join(given)})"
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    module = getattr(function, "__module__", None)
-    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"

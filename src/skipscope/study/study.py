@@ -151,6 +151,7 @@ class Study:
         )  # fmt: skip
         self._check_targets(wrong)
         self.depths = self._depths(depths)
+        self._check_arms()
         middle = self.depths[len(self.depths) // 2]
         self.grid_depth = middle if grid_depth is None else grid_depth
         if self.rates and self.grid_depth not in self.depths:
@@ -164,6 +165,14 @@ class Study:
             with own_random_state():
                 return (len(self._plan.sites(self._plan.build(self._plan.arms[0], 0, 0)[0])),)
         return asked.depths(wanted if wanted is not None else (10, 20, 50, 100))
+
+    def _check_arms(self) -> None:
+        for arm in self._plan.arms:
+            if not arm.at(self.depths):
+                raise ValueError(
+                    f"arms: {arm.name!r} has depths {arm.depths}, none of which is one of the "
+                    f"study's {self.depths}"
+                )
 
     def _check_targets(self, wrong: Wrong | None) -> None:
         data = self._plan.data
@@ -251,7 +260,7 @@ class Study:
                     "another folder, or remove this one"
                 )
             facts = tuple(arm.facts for arm in plan.arms)
-            said = {**protocol(plan, self.seeds, settings), **notes}
+            said = {**protocol(plan, self.depths[0], self.seeds, settings), **notes}
             grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
             evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
             save_plan(folder, Planned(evidence, cells, settings))

@@ -79,6 +79,11 @@ class _Course:
             self.steps_to_90 = self.steps
         self.steps += 1
 
+    def to_90(self) -> float | None:
+        """The first step at which 9 of 10 were right; None where there were too few to tell."""
+        told = self.steps_to_90 is not None or (self.finite and len(self.errors) < RECENT)
+        return self.steps_to_90 if told else math.inf
+
 
 class Training:
     """One cell: the model of its arm, its batches, its optimizer."""
@@ -197,7 +202,7 @@ class Training:
             seconds=round(seconds, 3),
             train_loss_batch=by_batch.loss if by_batch else None,
             train_error_batch=by_batch.error if by_batch else None,
-            steps_to_90=self.course.steps_to_90,
+            steps_to_90=self.course.to_90(),
             readings=with_ratios(self.course.readings, self.monitor.history),
             findings=tuple((f.code, f.severity) for f in diagnosis.standing),
             weights=self.weights,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from skipscope.evidence.link import Kind, Pair, decided, not_applicable, unmet
 from skipscope.evidence.outcome import ArmFacts, Outcome
-from skipscope.evidence.runs import EARLY, by_seed, ended_well, loss, losses
+from skipscope.evidence.runs import EARLY, by_seed, depths_text, ended_well, loss, losses
 from skipscope.evidence.statistics import paired
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import number
+from skipscope.reports._text import counted, number
 
 DEEP = 50  #: from which depth on a start decides
 
@@ -61,7 +61,7 @@ def _told(found: Sequence[Start]) -> str:
         seen.setdefault(one.check.text, []).append(str(one.depth))
     return "; ".join(
         f"{against}: "
-        + ", ".join(f"{text} (depth {' and '.join(depths)})" for text, depths in seen.items())
+        + ", ".join(f"{text} ({depths_text(depths)})" for text, depths in seen.items())
         for against, seen in by_pair.items()
     )
 
@@ -80,8 +80,8 @@ def _near(pair: Pair, arm: ArmFacts, usual: ArmFacts, depth: int) -> Start:
     text = (
         f"{lost} of {len(own)} against {others_lost} of {len(other)} diverged"
         if fewer
-        else f"lower loss in {early[0]} of {early[1]} seeds at step {EARLY}, {end[0]} of {end[1]} "
-        "at the end"
+        else f"lower loss in {early[0]} of {counted(early[1], 'seed')} at step {EARLY}, "
+        f"{end[0]} of {end[1]} at the end"
     )
     met = fewer or all(lower == seeds > 0 for lower, seeds in (early, end))
     limit = "fewer that diverge, or a lower loss in every seed at both"
@@ -117,7 +117,7 @@ def _small(pair: Pair, arm: ArmFacts, depth: int) -> Start:
     lower, seeds = _lower(right, own, loss)
     text = (
         f"loss {number(losses(own).median)} against {number(losses(right).median)}, worse in "
-        f"{lower} of {seeds} seeds"
+        f"{lower} of {counted(seeds, 'seed')}"
     )
     against = f"{arm.name} against {pair.residual.name}"
     what, met = f"{against} at depth {depth}", lower == seeds > 0

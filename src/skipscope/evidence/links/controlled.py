@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skipscope.evidence.link import Kind, Pair, decided, not_applicable
+from skipscope.evidence.link import Kind, Pair, decided, is_one_factor, not_applicable
 from skipscope.evidence.outcome import ArmFacts, Cell, Outcome
 from skipscope.evidence.runs import canonical, ended_well
 from skipscope.evidence.statistics import keeps
 from skipscope.evidence.verdict import Answer, Check
+from skipscope.reports._text import counted
 
 SHARE = 0.01  #: by which counts of parameters may differ
 Key = tuple[int, int, float]
@@ -30,10 +31,13 @@ def controlled(pair: Pair) -> Answer:
         _same("order of the samples", partners, lambda run: run.batches),
         _same("optimizer", partners, lambda run: run.optimizer, always=True),
     ]
-    words = f"{len(partners)} pairs of runs: {checks[1].text} parameters, same budget and rates"
+    pairs = counted(len(partners), "pair of runs", "pairs of runs")
+    weights, notes = _weights(pair, partners)
+    same = "budget, rates and initial weights" if weights else "budget and rates"
+    words = f"{pairs}: {checks[1].text} parameters, same {same}"
     if partners and checks[1].value:
         words += f"; they differ by {checks[1].text}"
-    return decided(checks, words, _printed(checks))
+    return decided([*checks, *weights], words, [*_printed(checks), *notes])
 
 
 def _by_key(pair: Pair, arm: ArmFacts) -> dict[Key, Outcome]:
@@ -96,6 +100,25 @@ def _same(
     return Check(what, None, "equal", "equal", True)
 
 
+def _weights(pair: Pair, partners: list[tuple[Outcome, Outcome]]) -> tuple[list[Check], list[str]]:
+    """The weights as they were drawn: equal where the arms differ in the shortcut alone.
+
+    Arms that say they differ in more may have other weights, which is then told and decides
+    nothing.
+    """
+    read = [both for both in partners if all(run.weights for run in both)]
+    absent = len(partners) - len(read)
+    every = counted(len(partners), "pair", "pairs")
+    notes = [f"initial weights: not recorded in {absent} of {every}"] if absent else []
+    if not read:
+        return [], notes
+    if is_one_factor(pair.residual):
+        return [_same("initial weights", read, lambda run: run.weights, always=True)], notes
+    other = sum(first.weights != second.weights for first, second in read)
+    text = f"differ in {other} of {every}" if other else "equal"
+    return [], [f"initial weights, as they were drawn: {text}", *notes]
+
+
 def _printed(checks: list[Check]) -> list[str]:
     """Counts that differ and may, which are to be seen all the same."""
     return [f"{one.what}: {one.text}" for one in checks[1:3] if one.met and one.value]
@@ -107,7 +130,8 @@ CONTROLLED = Kind(
     criterion=(
         "each run has a partner of the same depth, seed and learning rate; parameters, and "
         "parameters that received a gradient, equal or within 1 % (printed); same steps, order of "
-        "the samples and optimizer"
+        "the samples and optimizer; same initial weights, where the arms differ in nothing but the "
+        "shortcut"
     ),
     ask=controlled,
 )

@@ -9,12 +9,14 @@ from skipscope.evidence.link import (
     at_least,
     decided,
     not_applicable,
+    one_depth,
     points,
     times,
 )
 from skipscope.evidence.runs import by_seed, error, losses
 from skipscope.evidence.statistics import onset, paired, rank_correlation, ratio, reaches
 from skipscope.evidence.verdict import Answer, Check
+from skipscope.reports._text import counted
 
 WORSE = 5 * POINT  #: of training error, deepest over shallowest
 LOSS = 2.0  #: times the loss
@@ -25,7 +27,7 @@ def degrades(pair: Pair) -> Answer:
     """Compare the deepest plain nets with the shallowest, and look at all between."""
     found = pair.depths(pair.plain)
     if len(found) < 2:
-        return not_applicable(f"{pair.plain.name} ran at {len(found)} depth, two are needed")
+        return one_depth(pair.plain, found)
     low, high = found[0], found[-1]
     shallow, deep = (by_seed((r, error(r)) for r in pair.runs(pair.plain, d)) for d in (low, high))
     rises = paired(deep, shallow)
@@ -33,10 +35,10 @@ def degrades(pair: Pair) -> Answer:
         return not_applicable(f"no seed ran at both depth {low} and depth {high}")
     each = [losses(pair.runs(pair.plain, depth)) for depth in found]
     least, larger = min(rises.values()), ratio(each[-1].median, each[0].median)
-    rising = rank_correlation(found, each)
+    rising, seeds = rank_correlation(found, each), counted(len(rises), "seed")
     checks = [
         at_least(
-            f"training error, depth {high} less depth {low}, least of {len(rises)} seeds",
+            f"training error, depth {high} less depth {low}, least of {seeds}",
             100 * least, 100 * WORSE, points(least), "5 points",
         ),
         at_least(
@@ -52,7 +54,7 @@ def degrades(pair: Pair) -> Answer:
     first = onset(found, each)
     notes = [f"onset: depth {first}" if first else "onset: no depth is worse in every seed"]
     lost = {depth: one.diverged for depth, one in zip(found, each, strict=True) if one.diverged}
-    notes += [f"diverged at depth {depth}: {count} runs" for depth, count in lost.items()]
+    notes += [f"diverged at depth {depth}: {counted(n, 'run')}" for depth, n in lost.items()]
     shown = (
         f"from depth {low} to {high} training error {points(least)} or more in every seed, loss "
         f"{times(larger)}; {notes[0]}"

@@ -10,6 +10,7 @@ from skipscope.evidence.link import (
     at_most,
     decided,
     not_applicable,
+    one_depth,
     percent,
     points,
     unmet,
@@ -17,7 +18,7 @@ from skipscope.evidence.link import (
 from skipscope.evidence.runs import by_seed, ended_well, error, errors, losses
 from skipscope.evidence.statistics import SLACK, median, paired, tied
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import number
+from skipscope.reports._text import counted, number
 
 WORSE = 1 * POINT  #: that the deepest may be
 LOSS, FLOOR = 2.0, 0.05  #: times the shallow loss, which counts as this at least
@@ -28,7 +29,7 @@ def holds(pair: Pair) -> Answer:
     """Compare the deepest residual nets with the shallowest, with plain, and with no branches."""
     found = pair.depths(pair.residual)
     if len(found) < 2:
-        return not_applicable(f"{pair.residual.name} ran at {len(found)} depth, two are needed")
+        return one_depth(pair.residual, found)
     high = found[-1]
     plain, residual = (
         by_seed((r, error(r)) for r in pair.runs(arm, high)) for arm in (pair.plain, pair.residual)
@@ -74,7 +75,7 @@ def _alone(pair: Pair, low: int, high: int) -> list[Check]:
 def _against_plain(better: dict[int, float], high: int) -> list[Check]:
     least, middle = min(better.values()), median([*better.values()])
     what = f"training error at depth {high}, plain less residual"
-    least_of = f"{what}, least of {len(better)} seeds"
+    least_of = f"{what}, least of {counted(len(better), 'seed')}"
     return [
         Check(least_of, 100 * least, points(least), "> 0 points", least > SLACK),
         at_least(f"{what}, median", 100 * middle, 100 * BETTER, points(middle), "5 points"),

@@ -8,7 +8,7 @@ from skipscope.evidence.link import Kind, Pair, decided, not_applicable
 from skipscope.evidence.outcome import Outcome
 from skipscope.evidence.statistics import keeps, median, reaches
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import number
+from skipscope.reports._text import counted, number
 
 SMALLEST, LARGEST = 1e-3, 2.0  #: of the median r of a run
 GRAVE = ("RES101", "RES201")
@@ -35,7 +35,7 @@ def scales(pair: Pair) -> Answer:
         Check("median r of a run, smallest", low, number(low), ">= 0.001", reaches(low, SMALLEST)),
         Check("median r of a run, largest", high, number(high), "<= 2", keeps(high, LARGEST)),
     ]
-    shown = f"median r {number(low)} to {number(high)} over {len(each)} runs, all finite"
+    shown = f"median r {number(low)} to {number(high)} over {counted(len(each), 'run')}, all finite"
     return decided(checks, shown)
 
 

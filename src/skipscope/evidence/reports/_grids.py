@@ -13,7 +13,7 @@ from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome
 from skipscope.evidence.runs import EARLY, depths, of_arm
 from skipscope.evidence.statistics import Spread, median
 from skipscope.evidence.verdict import Chain, Comparison, Generalisation, Link, Place, Row, Verdict
-from skipscope.reports._text import number
+from skipscope.reports._text import counted, number
 
 TABLE_NOTE = (
     "Median [smallest, largest] over seeds; a run that is not finite counts as +inf, its error as "
@@ -70,11 +70,12 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """What was run, and what was held equal."""
     runs = evidence.outcomes
     lost = sum(not run.finite for run in runs)
+    found = depths(runs)
     seeds = len({run.cell.seed for run in runs})
     ran = [
-        f"{len(runs)} run{'s' * (len(runs) != 1)}",
-        f"{seeds} seed{'s' * (seeds != 1)}",
-        f"depths {', '.join(map(str, depths(runs)))}" if runs else "",
+        counted(len(runs), "run"),
+        counted(seeds, "seed"),
+        f"depth{'s' * (len(found) > 1)} {', '.join(map(str, found))}" if found else "",
         f"lr {evidence.lr:g}",
         f"{lost} not finite" if lost else "",
     ]
@@ -180,7 +181,8 @@ def order(compared: Comparison) -> Grid:
         line = _placed(places[0])
         for before, place in pairwise(places):
             line += f" {'=' if before.rank == place.rank else '<'} {_placed(place)}"
-        body.append((str(depth), line, f"{places[0].ahead} seeds"))
+        ahead = places[0].ahead
+        body.append((str(depth), line, f"{ahead} seed{'s' * (not ahead.endswith(' of 1'))}"))
     head = ("depth", "training loss, lowest first; = is a tie", "first below second in")
     return Grid(head, tuple(body), 3)
 

@@ -31,11 +31,11 @@ def console(
     Args:
         evidence: what was run.
         verdict: what it shows.
-        width: columns of the terminal, at least 80.
+        width: columns of the terminal, at least 70.
         color: write ANSI colours; nothing is said by colour alone.
         unicode: False writes plain ASCII.
     """
-    page = Page(max(width, 80), unicode, color)
+    page = Page(max(width, 70), unicode, color)
     return "\n".join(page.printed(_sections(evidence, verdict, page))) + "\n"
 
 

@@ -1,0 +1,28 @@
+"""What an error message says about a name that there is not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MOST = 8  #: names that are listed where none comes near
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The tail of an error message that lists what comes near a wrong name.
+
+    Where nothing does, it lists the first ones and how many more there are: where to see all of
+    them is said by who knows it.
+
+    >>> near("Abve", ["above", "reach"])
+    '; did you mean above?'
+    >>> near("zz", ["above", "reach"]), near("zz", map(str, range(20)))
+    ('; known: above, reach', '; known: 0, 1, 10, 11, 12, 13, 14, 15 and 12 more')
+    """
+    names = sorted(known)
+    written = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), written, n=3, cutoff=0.6)
+    if close:
+        return f"; did you mean {' or '.join(written[one] for one in close)}?"
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"; known: {', '.join(names[:MOST]) or 'none'}{more}"
