@@ -20,6 +20,7 @@ def look(
     sites: SiteMap | None = None,
     steps: Any = None,
     alignment: Any = None,
+    r: Any = None,
     run: Run | None = None,
     **over: float,
 ) -> tuple[Hit, ...]:
@@ -31,6 +32,8 @@ def look(
         "sites": known,
         "run": run or Run(),
     }
+    if r is not None:
+        given["branch_ratio"] = table("branch_ratio", r, names(known), steps)
     if alignment is not None:
         given["row_alignment"] = table("row_alignment", alignment, names(known), steps)
     return RULE.run(given, **over)
@@ -70,6 +73,47 @@ def test_sparse_captures() -> None:
     steps = (0, 1, 2, 4, 8, 16, 32, 50)
     assert look([1, 1, 1, 200, 300, 400, 500, 600], steps=steps)
     assert not look([1, 1, 1, 200, 300, 400, 5, 2], steps=steps)
+
+
+def starting(r: float, rows: int, first: int = 0) -> np.ndarray:
+    """r of 8 sites: that of the first in the first capture, .3 else."""
+    values = np.full((rows, 8), 0.3)
+    values[first, 0] = r
+    return values
+
+
+@pytest.mark.parametrize(("r", "found"), [(1.9, 1), (2.1, 0)])
+def test_a_stream_that_starts_small_has_a_hundred_steps(r: float, found: int) -> None:
+    """An embedding of .02: its rows are as alike as the first branch's biases."""
+    assert len(look(peak(150, 0, 60, 110), r=starting(r, 110))) == found
+    assert len(look(peak(6e5, 0, 60, 110), r=starting(r, 110))) == found
+
+
+@pytest.mark.parametrize(("last", "found"), [(119, 0), (120, 1)])
+def test_a_collapse_that_stays_is_found_then(last: int, found: int) -> None:
+    hits = look(peak(150, 0, last, 140), r=starting(40, 140))
+    assert [hit.first_step for hit in hits] == [100] * found
+
+
+def test_a_debug_run_of_a_stream_that_starts_small_is_skipped() -> None:
+    with pytest.raises(NotMeasurable, match="needs 100 steps where the first branch outweighs"):
+        look(peak(150, 0, 99, 100), r=starting(40, 100))
+    assert look([1.0], alignment=aligned(0.5, 1.0), r=starting(40, 1))  # the start itself
+
+
+def test_only_the_start_tells_that_a_stream_starts_small() -> None:
+    assert look(peak(150, 5, 50), r=starting(40, 60, first=1))
+    unknown = starting(40, 60)
+    unknown[0] = np.nan
+    assert look(peak(150, 5, 50), r=unknown)
+
+
+def test_another_stage_is_judged_all_the_same() -> None:
+    sites = staged(8, 8, projections=False)
+    r = np.full((60, 16), 0.3)
+    r[0, 0] = 40
+    (hit,) = look(np.full((60, 16), 150.0), sites, r=r)
+    assert hit.evidence["stage"] == "stream 0 stage 1"
 
 
 def test_single_samples_are_not_judged() -> None:

@@ -21,7 +21,7 @@ PARAMETERS = tuple(make_parameter(k) for k in range(8))
 def look(u: Any, blocks: Any = None, warm: int = 0, **more: Any) -> tuple[Hit, ...]:
     ratio = np.asarray(u, float)
     columns = tuple(p.name for p in PARAMETERS)
-    values = np.broadcast_to(ratio[:, None], (len(ratio), 8))
+    values = ratio if ratio.ndim == 2 else np.broadcast_to(ratio[:, None], (len(ratio), 8))
     by_block = values if blocks is None else blocks
     return RULE.run(
         {
@@ -58,20 +58,53 @@ def test_the_debug_preset_asks_for_20_steps() -> None:
     assert not look(np.full(60, 3e-6), run=debug)  # the information waits for 100
 
 
-def test_waking_up_is_silent() -> None:
-    """SkipInit under SGD: 6e-8 to 6e-6."""
-    assert not look(np.geomspace(1e-8, 9e-7, 100))
-    assert look(np.geomspace(5e-7, 6e-7, 100))
+def behind_gates(rise: Any, head: float) -> np.ndarray:
+    """Seven matrices that rise together, and one before no gate."""
+    u = np.tile(np.asarray(rise, float)[:, None], (1, 8))
+    u[:, 7] = head
+    return u
 
 
-@pytest.mark.parametrize(("rise", "found"), [(3.2e-10, 1), (3.3e-10, 0)])
-def test_a_rise_that_leads_nowhere_is_no_waking_up(rise: float, found: int) -> None:
-    """Gates at 0 and a rate of 1e-8: after step t, u is t times `rise`.
+@pytest.mark.parametrize(("head", "found"), [(0.9e-5, 1), (1.1e-5, 0)])
+def test_a_rise_is_waking_up_where_something_moves_already(head: float, found: int) -> None:
+    """SkipInit under SGD: 6e-8 to 6e-6, and adaLN-zero at a rate of 3e-8, which only looks so."""
+    assert len(look(behind_gates(np.geomspace(6e-8, 9e-7, 100), head))) == found
 
-    The thirds have their medians at steps 16 and 83; 30 * 100 steps later u is 3,083 times the
-    rise, 1e-6 for 3.24e-10.
-    """
-    assert len(look(np.arange(100) * rise)) == found
+
+def test_what_does_not_rise_is_no_waking_up() -> None:
+    """The medians of the thirds, at steps 16 and 83, are 1.45 apart, then 1.60."""
+    assert look(behind_gates(np.geomspace(5e-7, 5e-7 * 1.45 ** (99 / 67), 100), 1e-3))
+    assert not look(behind_gates(np.geomspace(5e-7, 5e-7 * 1.6 ** (99 / 67), 100), 1e-3))
+
+
+def test_what_moved_once_does_not_count() -> None:
+    u = behind_gates(np.geomspace(6e-8, 9e-7, 100), 1e-3)
+    u[60:, 7] = 1e-7  # the last third begins at step 67
+    assert look(u)
+
+
+def starting_at(*rms: float, rows: int) -> Any:
+    """Weights of 8 matrices; those given at the first row, .25 after it and else."""
+    values = np.full((rows, 8), 0.25)
+    values[0, : len(rms)] = rms
+    return table("weight_rms", values, tuple(p.name for p in PARAMETERS))
+
+
+@pytest.mark.parametrize(("start", "found"), [(0.0, 1), (0.024, 1), (0.026, 0)])
+def test_matrices_that_start_at_0_tell_no_rate(start: float, found: int) -> None:
+    """They have 16 inputs: below .1/4 = .025 their u is held against that, not their size."""
+    u = np.full((100, 8), 3e-7)
+    u[:, :5] = 3e-5  # most of them: the median of all is above both limits
+    hits = look(u, np.ones((100, 8)), weight_rms=starting_at(*[start] * 5, rows=100))
+    assert [hit.severity for hit in hits] == [None] * found
+    waking = behind_gates(np.geomspace(6e-8, 9e-7, 100), 1e-7)
+    waking[:, 0] = 3e-5
+    assert len(look(waking, np.ones((100, 8)), weight_rms=starting_at(start, rows=100))) == found
+
+
+def test_where_all_start_at_0_all_are_judged() -> None:
+    assert look(np.full(100, 3e-7), weight_rms=starting_at(*[0.0] * 8, rows=100))
+    assert not look(np.full(100, 3e-5), weight_rms=starting_at(*[0.0] * 8, rows=100))
 
 
 def test_warm_once_is_silent() -> None:

@@ -48,6 +48,29 @@ def medians(values: Floats) -> Floats:
     return result
 
 
+def of_own_size(chosen: Sequence[Parameter], weight_rms: Table | None) -> list[Parameter]:
+    """Those that start as large as a drawn matrix does; all, where none does or nothing is known.
+
+    The update ratio of the others (zero-initialised modulators, LoRA's second matrices) is held
+    against a size that they do not have: it says little about how fast they learn.
+    """
+    if weight_rms is None:
+        return list(chosen)
+    at = {name: column for column, name in enumerate(weight_rms.columns)}
+    small = set()
+    for parameter in chosen:
+        column = at.get(parameter.name)
+        known = np.zeros(0) if column is None else weight_rms.values[:, column]
+        known = known[~np.isnan(known)]
+        if len(known) and known[0] < _LEAST * fan_in(parameter) ** -0.5:
+            small.add(parameter.name)
+    return [p for p in chosen if p.name not in small] or list(chosen)
+
+
+#: RMS times sqrt(fan_in) below which the update ratio takes this size in the weight's place.
+_LEAST = 0.1
+
+
 def fan_in(parameter: Parameter) -> int:
     """Inputs of one output of a matrix or convolution."""
     return max(int(np.prod(parameter.shape[1:], dtype=np.int64)), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,10 +28,13 @@ def token_collapse(
     run: Run,
     gate: Gate,
     row_alignment: Table | None = None,
+    branch_ratio: Table | None = None,
     *,
     level: float = 100.0,
     sudden: float = 1000.0,
     lasting: int = 20,
+    small: float = 2.0,
+    settled: int = 100,
     aligned: float = 0.995,
     apart: float = 0.8,
     depth: int = 8,
@@ -47,7 +51,10 @@ def token_collapse(
           last sum is above `aligned`, while that of the first sum is below `apart`
 
         The first compares all rows of the batch, and leaves out stages whose batch is a single
-        sample. The second compares tokens within each sample; where rows are samples, these.
+        sample. A stage that starts small, with r above `small` at its first site in the first
+        capture, is looked at from step `settled` on: until then its rows are as alike as the first
+        branch makes them, which is what RES102 is about. The second compares tokens within each
+        sample; where rows are samples, these.
 
     Example:
         The squared mean over the variance of the stream along a pre-norm transformer
@@ -76,20 +83,29 @@ def token_collapse(
         collapsed while training. Streams that start from one learned vector for every sample, such
         as class tokens and object queries, look so until data has entered; at the start rows that
         are alike from the first sum on (queries, positive raw inputs, one token repeated) are not
-        judged. The end of a
-        classification run pulls samples of a class together (neural collapse), but not the
-        classes. In their first steps post-norm runs pass 38, and 109 for 5 steps in a decoder
-        whose queries start alike: hence the wait of `lasting` steps.
+        judged. The end of a classification run pulls samples of a class together (neural collapse),
+        but not the classes. In their first steps post-norm runs pass 38, and 109 for 5 steps in a
+        decoder whose queries start alike: hence the wait of `lasting` steps. Behind an embedding of
+        standard deviation .02 the biases of the first branch outweigh what tells tokens apart, and
+        the head's first lesson, which tokens are frequent, adds to it: 31 at step 0, 200 at step
+        32, 2 at step 75 in a post-norm net that learns. An embedding that is both small and frozen
+        leaves its rows so alike for good (80 to 90 over 400 steps): that is found where it passes
+        `level`, and is the start's doing.
     Thresholds:
         * level: squared mean over variance, median over sites, for `lasting` steps
         * sudden: the same, at once
         * lasting: steps for which `level` must be exceeded
+        * small: r of the stage's first site in the first capture: above it the stage starts small
+        * settled: first step that counts in such a stage
         * aligned: mean cosine between rows of the last sum at step 0
         * apart: the same of the first sum, below which rows differ to begin with
         * depth: sites needed in a stage
     Source:
         Rank collapse: Dong 2021 (arXiv 2103.03404), Noci 2022 (2206.03126). Scored on 22 healthy
         and 7 sick small runs: collapsed or hot ones 4e3 to 5e6 by step 10, healthy ones at most 38.
+        `small` and `settled`: of 60 stages of healthy transformers, those above 35 (up to 227, one
+        for 25 steps above 100) had an r of 4.5 to 42 at their first site, from embeddings of .02;
+        those of .2 give 1.2, those of 1 give .2.
         The cosine at the start, about 80 stages of small nets that train: at most .975 (post-norm,
         48 layers) where the first is below .8; decoders of 12 layers whose queries start alike go
         from .84 to .991. Sick: post-norm encoders of 24 layers without dropout, .9987 and .9995,
@@ -99,7 +115,9 @@ def token_collapse(
     deep = deep_enough(stages, depth)
     named = set()
     for hit in either(
-        _while_training(mean_shift, deep, gate, (level, sudden, lasting), depth),
+        _while_training(
+            _Shift(mean_shift, branch_ratio, deep), gate, (level, sudden, lasting), (small, settled)
+        ),
         _at_start(row_alignment, deep, run, (aligned, apart)),
     ):
         if hit.evidence["stage"] not in named:
@@ -107,22 +125,48 @@ def token_collapse(
             yield hit
 
 
+@dataclass(frozen=True)
+class _Shift:
+    """The squared mean over the variance at each site, and what tells where it starts high."""
+
+    table: Table
+    branch_ratio: Table | None
+    stages: Sequence[Stage]
+
+    def starts_small(self, stage: Stage, small: float) -> bool:
+        """Whether the first branch of a stage outweighs what the stage starts from."""
+        if self.branch_ratio is None:
+            return False
+        column = self.branch_ratio.columns.index(stage.sites[0].name)
+        r = self.branch_ratio.values[:, column]
+        return bool(np.any(r[~np.isnan(r)][:1] > small))
+
+
 def _while_training(
-    mean_shift: Table,
-    stages: Sequence[Stage],
+    shift: _Shift,
     gate: Gate,
     limits: tuple[float, float, int],
-    depth: int,
+    start: tuple[float, int],
 ) -> Iterator[Hit]:
     level, sudden, lasting = limits
-    several = [stage for stage in stages if samples(stage.sites[-1]) > 1]
+    small, settled = start
+    several = [stage for stage in shift.stages if samples(stage.sites[-1]) > 1]
     if not several:
         raise NotMeasurable("while training: needs more than one sample in a batch")
-    for seen in stage_medians(mean_shift, several, depth):
+    late = replace(gate, start=max(gate.start, settled))
+    gates = {s.name: late if shift.starts_small(s, small) else gate for s in several}
+    last = int(shift.table.steps[-1])
+    if all(held.start > last for held in gates.values()):
+        raise NotMeasurable(
+            f"while training: needs {settled} steps where the first branch outweighs what a "
+            f"stream starts from, has {last}"
+        )
+    for seen in stage_medians(shift.table, several, 1):
         missing = np.isnan(seen.column)
-        slow = gate.streaks(mean_shift.steps, seen.column > level, missing)
+        own = gates[seen.stage.name]
+        slow = own.streaks(shift.table.steps, seen.column > level, missing)
         slow = [streak for streak in slow if streak.steps[1] - streak.steps[0] >= lasting]
-        for streak in slow or gate.streaks(mean_shift.steps, seen.column > sudden, missing):
+        for streak in slow or own.streaks(shift.table.steps, seen.column > sudden, missing):
             value = float(seen.values[streak.last])
             yield Hit(
                 where=(seen.stage.where,),
