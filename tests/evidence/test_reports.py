@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
+from skipscope.cli import main
 from skipscope.evidence import console, judge, write_reports
 from skipscope.evidence.landmarks import LANDMARKS
 from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome, Reading
 from skipscope.evidence.plots import plots
 from skipscope.evidence.reports import FILES, csv, html, json, markdown
+from tests.evidence import smoke
 from tests.evidence.test_judge import variants
 from tests.evidence.values import changed, digits, pair_of, run
 
@@ -372,15 +374,19 @@ def test_evidence_needs_no_torch_and_draws_nothing_unasked() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_verdict_on_the_page_is_that_of_the_study() -> None:
-    """The page goes through the chain without norm; it is printed, not retold."""
-    page = (Path(__file__).parents[2] / "docs" / "reading-a-verdict.md").read_text(encoding="utf-8")
-    shown = console(digits(), judge(digits())).split("\nbatch norm: ")[0]
-    assert f"<!-- verdict: digits -->\n```text\n{shown}```\n<!-- /verdict -->" in page
+def test_the_verdict_on_the_page_is_what_the_command_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the study as it was trained, up to its tables."""
+    assert main(["study", "--report", str(smoke.unpacked(tmp_path))]) == 0
+    printed = capsys.readouterr().out
+    (shown,) = smoke.SHOWN.findall(smoke.PAGE.read_text(encoding="utf-8"))
+    assert printed.startswith(f"{shown}\ntraining\n")
+    assert "--smoke --seeds 3`" in smoke.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_has_a_section_for_each_link() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reading-a-verdict.md").read_text(encoding="utf-8")
+    page = smoke.PAGE.read_text(encoding="utf-8")
     sections = re.findall(r"^### (\d) (.+)$", page, re.MULTILINE)
     links = judge(digits()).chains[0].links
     assert [(int(number), name.lower()) for number, name in sections] == [

@@ -74,7 +74,7 @@ def test_nothing_is_left_after_an_error(package: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_stops_the_fit(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'body.block.0'; did you mean .*body.blocks.0"):
+    with pytest.raises(ValueError, match=r"'body.block.0' .*; did you mean .*body.blocks.0"):
         fit(tmp_path, "pytorch_lightning", Intervention("body.block.0"))
 
 

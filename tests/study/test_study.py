@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from skipscope.cli import main
 from skipscope.cli.study import NAMES
 from skipscope.evidence.outcome import Cell
-from skipscope.evidence.store import load, load_outcome
+from skipscope.evidence.store import load, load_outcome, load_plan
 from skipscope.study import Study, StudyError, scaled
 from skipscope.study.named import NAMED, digits_data
 from skipscope.study.nets import cnn, mlp
+from tests.evidence import smoke as kept_smoke
 from tests.study.nets import WIDTH, Block, data, net, study
 
 
@@ -177,6 +178,14 @@ def test_a_cell_of_it_is_a_normal_run(smoke: Path, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert main(["report", str(smoke / "cells" / "residual-d050-s0-lr0.01")]) == 0
     assert "24" in capsys.readouterr().out  # its sites
+
+
+def test_the_study_of_the_page_on_verdicts_is_the_one_of_the_command(tmp_path: Path) -> None:
+    """Where it changed, `tests/evidence/smoke.py` says how the page is written anew."""
+    kept, made = load_plan(kept_smoke.unpacked(tmp_path)), NAMED["digits"](smoke=True, seeds=3)
+    assert kept.cells == made.cells
+    assert kept.evidence.arms == tuple(arm.facts for arm in made._plan.arms)
+    assert (kept.evidence.name, kept.evidence.title) == (made.name, made.title)
 
 
 # ------------------------------------------------------------------------ the command line
