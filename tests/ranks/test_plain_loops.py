@@ -50,31 +50,6 @@ SITE_TABLES = (
 PARAMETER_TABLES = ("update_ratio", "gradient_norm", "weight_norm", "update_norm")
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
-
-
-@pytest.fixture(scope="module")
-def results(root: Path) -> dict[str, Results]:
-    return launch(root, CALLS)
-
-
-@pytest.fixture(scope="module")
-def union() -> History:
-    return one_process()
-
-
-def one_process() -> History:
-    """The same training by one process, over the union batches."""
-    net = nets.make()
-    optimizer = nets.optimizer_of(net)
-    monitor = nets.monitor_of(net, optimizer, None, report=[])
-    nets.train(net, optimizer, monitor, nets.batches())
-    monitor.flush()
-    return monitor.history
-
-
 def agree(ours: History, whole: History, *names: str) -> None:
     for name in names:
         table, expected = ours.table(name), whole.table(name)

@@ -18,11 +18,6 @@ MANY = 200
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("rows")
-
-
-@pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, root: Path) -> dict[str, Results]:
     """One start of two processes, for all that is to be tested."""
     asked: dict[str, list[tuple[str, str, str]]] = defaultdict(list)

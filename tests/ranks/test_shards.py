@@ -9,8 +9,8 @@ import pytest
 
 from skipscope import History
 from tests.ranks import nets
-from tests.ranks.launch import Results, launch
-from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree, one_process
+from tests.ranks.launch import Results
+from tests.ranks.test_plain_loops import PARAMETER_TABLES, SITE_TABLES, agree
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp2": ("sharded:fsdp2", {}),
@@ -19,21 +19,6 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "fsdp1": ("sharded:fsdp1", {}),
     "tensor parallel": ("sharded:tensor_parallel", {}),
 }
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shards")
-
-
-@pytest.fixture(scope="module")
-def results(root: Path) -> dict[str, Results]:
-    return launch(root, CALLS)
-
-
-@pytest.fixture(scope="module")
-def union() -> History:
-    return one_process()
 
 
 @pytest.mark.parametrize("name", ["fsdp2", "replicas", "fsdp1"])

@@ -5,25 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.ranks import nets
-from tests.ranks.launch import Results, launch
+from tests.ranks.launch import Results
 
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "ddp": ("trainers:fit", {}),
     "fails": ("trainers:fit", {"culprit": 1, "epochs": 2}),
 }
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trainers")
-
-
-@pytest.fixture(scope="module")
-def results(root: Path) -> dict[str, Results]:
-    return launch(root, CALLS)
 
 
 def test_reports_are_written_once(results: dict[str, Results], root: Path) -> None:
