@@ -77,11 +77,29 @@ class Power:
         return self(out, y)
 
 
+def written(*lines: str) -> Callable[..., Tensor]:
+    """The last function of a module of these lines."""
+    module = {"__name__": "losses"}
+    exec("\n".join(lines), module)
+    return module["loss"]  # type: ignore[return-value]
+
+
+CALLS = "def size(out): return BY * out.mean()", "def loss(out, y): return size(out)"
+
 PAIRS = {
     "code": (lambda out, y: (out - 1).mean(), lambda out, y: (out * 1).mean()),
     "a constant": (lambda out, y: (out * 1).mean(), lambda out, y: (out * 2).mean()),
     "a default": (lambda out, y, by=1: out.mean() * by, lambda out, y, by=2: out.mean() * by),
     "what it calls": (lambda out, y: out.mean(), lambda out, y: out.sum()),
+    "a number of its module": (
+        written("BY = 1", "def loss(out, y): return max([out], key=lambda one: BY * one)"),
+        written("BY = 2", "def loss(out, y): return max([out], key=lambda one: BY * one)"),
+    ),
+    "a function of its module": (
+        written("BY = 1", *CALLS),
+        written("BY = 1", CALLS[0].replace("mean", "sum"), CALLS[1]),
+    ),
+    "a number that this reads": (written("BY = 1", *CALLS), written("BY = 2", *CALLS)),
     "a function inside": (
         lambda out, y: max(out, key=lambda one: one.mean()),
         lambda out, y: max(out, key=lambda one: one.sum()),

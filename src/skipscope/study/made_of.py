@@ -26,7 +26,8 @@ def words(function: Callable[..., Any]) -> str:
     """A function's name, and a mark of what it is made of where there is more than the name.
 
     Equal words mean the same name, code, constants, defaults and values that it holds, under one
-    version of Python. What it calls counts by name.
+    version of Python; and the same of the functions of its own module that its code names, with
+    the numbers, texts and tuples there. What else it calls or reads counts by name.
 
     >>> words(functools.partial(max, key=abs))
     'max(key=abs)'
@@ -98,7 +99,7 @@ def _taken_apart(value: Any) -> tuple[str, list[Any]]:
             return f"{value.co_code.hex()} {' '.join(names)}", [*value.co_consts]
         case types.FunctionType():
             given = [value.__defaults__, value.__kwdefaults__, *_cells(value)]
-            return _name(value), [value.__code__, *given]
+            return _name(value), [value.__code__, *given, *_named(value)]
         case types.MethodType():
             return _name(value), [value.__func__, value.__self__]
         case functools.partial():
@@ -116,6 +117,22 @@ def _taken_apart(value: Any) -> tuple[str, list[Any]]:
     parts = [part for pair in held.items() for part in pair]
     said = _name(value) if by_name else repr(value)
     return _name(value) if ADDRESS in said else said, parts
+
+
+def _named(function: types.FunctionType) -> Iterator[Any]:
+    """What its code names of its own module: constants, and functions that are written there."""
+    there = function.__globals__
+    for name in sorted(_names(function.__code__) & there.keys()):
+        value = there[name]
+        own = isinstance(value, types.FunctionType) and value.__module__ == function.__module__
+        if not name.startswith("__") and (own or isinstance(value, (*ATOMS, tuple))):
+            yield from (name, value)
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """The names in a function's code, and in the functions within it."""
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    return {*code.co_names, *(name for one in inner for name in _names(one))}
 
 
 def _cells(function: types.FunctionType) -> Iterator[Any]:
