@@ -15,6 +15,7 @@ from skipscope.comparison.records import ComparisonNumbers, FindingPair, Pair
 from skipscope.comparison.sites import correspond
 from skipscope.history import History
 from skipscope.records import Diagnosis, Passed, Run, Skipped
+from skipscope.reports import console
 from tests.offline.builders import (
     add_facts,
     add_updates,
@@ -251,7 +252,18 @@ def test_losses_at_equal_steps() -> None:
     assert row(found, "best loss") in found.training
     assert Pair("best loss", 2.0, 0.5, 2, 4) in found.training
     text = " ".join(str(compare(a, b)).split())
-    assert "A was watched for 4 steps, B for 6: equal steps end at step 3" in text
+    assert "A ends at step 3, B at step 5: equal steps end at step 3" in text
+
+
+def test_watched_steps_are_those_that_the_report_counts() -> None:
+    """Of steps 0 to 4 updates were looked at in three: NaN where they were not."""
+    a = add_facts(run([0.5] * 3), skipped=[0, 0, math.nan, math.nan, 0])
+    b = add_facts(run([0.5] * 3, "b"), skipped=[0, 1, math.nan, math.nan, math.nan])
+    assert (numbers(a, b).a.steps, numbers(a, b).b.steps) == (3, 2)
+    text = " ".join(str(compare(a, b)).split())
+    assert "3 watched steps" in text
+    assert "equal steps end" not in text  # both end at step 4
+    assert "0 of 3 watched steps skipped" in " ".join(console(a, Diagnosis()).split())
 
 
 def test_the_last_tenth_has_a_median() -> None:

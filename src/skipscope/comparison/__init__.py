@@ -17,6 +17,7 @@ from skipscope.comparison.words import ROWS, parts
 from skipscope.diagnose import diagnose
 from skipscope.history import History, check_history
 from skipscope.records import Diagnosis
+from skipscope.reports._collect import updates
 from skipscope.reports.parts import Part
 from skipscope.reports.shown import Shown
 
@@ -93,7 +94,8 @@ def _side(history: History, name: str) -> Side:
         sites=len(history.sites.block_level),
         nested=sum(site.nested for site in history.sites.sites),
         captures=len(history.capture_steps),
-        steps=int(steps.max()) + 1 if len(steps) else 0,
+        steps=updates(history).steps,
+        last_step=int(steps.max()) if len(steps) else None,
         uncaptured=history.run.uncaptured,
     )
 

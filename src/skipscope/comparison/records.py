@@ -20,7 +20,8 @@ class Side:
     sites: int  #: block-level
     nested: int
     captures: int
-    steps: int  #: watched
+    steps: int  #: watched, as the report counts them: those after which updates were looked at
+    last_step: int | None  #: the run's last one that was recorded
     uncaptured: str  #: why nothing was captured, where nothing was
 
 

@@ -61,7 +61,8 @@ def _side(side: Side) -> str:
         side.name,
         side.model,
         f"{counted(side.sites, 'site')}" + (f", {side.nested} nested" if side.nested else ""),
-        f"{counted(side.steps, 'watched step')}, {counted(side.captures, 'capture')}",
+        counted(side.steps, "watched step") if side.steps else "",
+        counted(side.captures, "capture"),
         f"not captured: {side.uncaptured}" if side.uncaptured else "",
     ]
     return ", ".join(field for field in fields if field)
@@ -97,9 +98,9 @@ def _finding(pair: FindingPair) -> str:
 def _equal_steps(numbers: ComparisonNumbers) -> Iterator[tuple[str, str]]:
     if numbers.common_step is None:
         yield "note", "no step has a loss in both runs: nothing is compared at equal steps"
-    elif numbers.a.steps != numbers.b.steps:
-        watched = f"A was watched for {numbers.a.steps} steps, B for {numbers.b.steps}"
-        yield "note", f"{watched}: equal steps end at step {numbers.common_step}"
+    elif numbers.a.last_step != numbers.b.last_step:
+        ends = f"A ends at step {numbers.a.last_step}, B at step {numbers.b.last_step}"
+        yield "note", f"{ends}: equal steps end at step {numbers.common_step}"
 
 
 def _training(pair: Pair) -> tuple[str, ...]:
