@@ -28,6 +28,19 @@ def test_a_start_without_gradient_is_refused(tmp_path: Path, rezero) -> None:  #
     assert not (tmp_path / "cells").exists()
 
 
+def test_pytorchs_own_start_is_among_those_that_the_refusal_names(tmp_path: Path) -> None:
+    """A default layer passes on 1/sqrt(6) of a gradient, 0.4, and with ReLU less: 0.4^20 = 1e-8."""
+
+    def default(depth: int) -> nn.Module:
+        made = net(depth)
+        for block in made[1:-1]:
+            block.fc.reset_parameters()
+        return made
+
+    with pytest.raises(StudyError, match=r"PyTorch's default one in a deep net without norm"):
+        study(default, depths=(20,), seeds=1).run(tmp_path, progress=False)
+
+
 def test_he_gives_it_a_chance(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
     made = study(rezero, depths=(3,), seeds=1, plain_start="he")
     evidence = made.run(tmp_path, progress=False)

@@ -127,8 +127,8 @@ def _refusal(arm: Arm, worst: Look, tried: bool) -> str:
     again = " after it was drawn anew," if tried else ""
     return (
         f"arm {arm.name!r} would be a straw man:{again} without shortcuts its start leaves no "
-        f"gradient ({_words(worst)}). A start made for shortcuts (zero-init, 1/sqrt(N), ReZero, "
-        "LayerScale) cannot train without them, at any depth. plain_start='he' draws the branches "
-        "of the plain arm anew after He, a function (model, x) does it otherwise, and 'keep' "
-        "trains it all the same, with a note in the report"
+        f"gradient ({_words(worst)}). So it is with a start made for shortcuts (zero-init, "
+        "1/sqrt(N), ReZero, LayerScale), and with PyTorch's default one in a deep net without "
+        "norm. plain_start='he' draws the branches of the plain arm anew after He, a function "
+        "(model, x) does it otherwise, and 'keep' trains it all the same, with a note in the report"
     )

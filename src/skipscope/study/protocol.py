@@ -29,21 +29,32 @@ def protocol(
         settings: the study's `configuration`.
     """
     data = plan.data
-    given = isinstance(plan.factory, nn.Module)
-    weights = "those of the given model" if given else "the same for a seed in all arms of a pair"
     said = {
         "seeds": ", ".join(map(str, seeds)),
         "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
         " not augmented by the study",
         "steps": f"{plan.steps} of {min(plan.batch_size, len(data.x_train))} samples",
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
-        "weights": f"at the start {weights}",
+        "weights": _weights(plan),
         "optimizer": settings["optimizer"],
         "torch": torch.__version__,
     }
     if _projects(plan, depth, seeds[0]):
         said["P(x)"] = "kept in the plain arms" if plan.projections == "keep" else "cut too"
     return said
+
+
+def _weights(plan: Plan) -> str:
+    """Where the initial weights come from, and whether they stay so in all arms."""
+    made_by = {(arm.facts.pair, id(arm.factory or plan.factory)) for arm in plan.arms}
+    if len(made_by) > len({pair for pair, _ in made_by}):
+        drawn = "as each arm's factory draws them, from the same seed in all arms of a pair"
+    elif isinstance(plan.factory, nn.Module):
+        drawn = "at the start those of the given model"
+    else:
+        drawn = "as the factory draws them: the same for a seed in all arms of a pair"
+    started = any(arm.start is not None for arm in plan.arms)
+    return f"{drawn}; an arm's own start then changes them" if started else drawn
 
 
 def _projects(plan: Plan, depth: int, seed: int) -> bool:
