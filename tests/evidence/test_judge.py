@@ -221,6 +221,12 @@ def test_arms_without_a_chain_are_ranked_by_depth() -> None:
     )
 
 
+def test_an_arm_that_leads_everywhere_does_not_depend_on_depth() -> None:
+    """Alone at depth 50, and in a tie with plain at depth 10."""
+    study = pair_of({10: [0.1, 0.0], 50: [0.9, 0.0]}, {10: [0.1, 0.0], 50: [0.1, 0.0]})
+    assert not [note for note in compared(study, "pair").notes if "which arm is best" in note]
+
+
 def test_seeds_in_which_the_first_is_ahead() -> None:
     study = pair_of({50: [0.1, 0.0, 0.3, 0.0, 0.1, 0.0]}, {50: [0.5, 0.0, 0.2, 0.0, 0.5, 0.0]})
     assert compared(study, "pair").places[0][1][0].ahead == "2 of 3"

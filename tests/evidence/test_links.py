@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from skipscope.evidence.link import Pair
+from skipscope.evidence.link import Pair, at_least, at_most, points, times
 from skipscope.evidence.links import LINKS
 from skipscope.evidence.outcome import ArmFacts, Cell, Evidence, Outcome, Reading
 from skipscope.evidence.verdict import Answer, Check
@@ -43,6 +43,29 @@ def test_the_links_stand_in_the_order_of_the_argument() -> None:
         "scales interpretable", "initialisation ablation agrees", "best learning rate",
     ]  # fmt: skip
     assert all(kind.claim and kind.criterion for kind in LINKS)
+
+
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        (at_least("error", 4.97, 5.0, points(0.0497), "5 points"), ("+4.97 points", ">= 5 points")),
+        (at_least("error", 5.03, 5.0, points(0.0503), "5 points"), ("+5.0 points", ">= 5 points")),
+        (at_least("loss", 9.996, 10.0, times(9.996), "x10"), ("x9.996", ">= x10")),
+        (at_most("loss", 0.098, 0.096, "0.10", "0.10"), ("0.10", "<= 0.096")),
+        (at_most("loss", 0.1004, 0.0998, "0.10", "0.10"), ("0.1004", "<= 0.10")),
+        (at_most("loss", INF, 0.096, "diverged", "0.10"), ("diverged", "<= 0.10")),
+    ],
+)
+def test_what_misses_its_limit_misses_it_as_printed(check: Check, told: tuple[str, str]) -> None:
+    """4.97 to a tenth is 5.0, which would meet a limit of 5."""
+    assert (check.text, check.limit) == told
+
+
+def test_counts_that_miss_their_limit_miss_it_as_printed() -> None:
+    """1005 of 100000 more: 1.005 % of the larger one is .995 %; of 1015 it is 1.0048 %."""
+    more = changed(EQUAL, of("q"), parameters=101_015)
+    answer = ask(1, changed(more, of("p"), parameters=100_000))
+    assert check(answer, "parameters").text.startswith("1.005 % (")
 
 
 # ---------------------------------------------------------------------------- 1 controlled

@@ -12,7 +12,7 @@ import pytest
 
 from skipscope import theory
 from skipscope.extrapolation import extrapolate
-from skipscope.extrapolation.fit import fit
+from skipscope.extrapolation.fit import Fit, _choose, fit
 from skipscope.extrapolation.records import StageAt, StreamAt
 from skipscope.history import History
 from skipscope.records import Run
@@ -198,6 +198,14 @@ def test_no_law_and_no_number_for_a_mixed_profile() -> None:
     assert scalar is not None
     assert scalar.at == ()
     assert "4x " not in str(made).split("\n", 1)[1]
+
+
+def test_a_fit_that_is_not_good_enough_is_so_as_printed() -> None:
+    """0.9496 with two digits is the limit itself."""
+    near, far = Fit("linear", 1.0, 0.1, 0.9496), Fit("geometric", 1.0, 0.2, 0.5)
+    assert _choose(near, far, flat=False)[1] == (
+        "no law fits: the better R^2 is 0.9496, below 0.95"
+    )
 
 
 def test_no_law_where_both_fit_alike() -> None:

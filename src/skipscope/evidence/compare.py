@@ -107,13 +107,12 @@ def _ahead(own: Sequence[Outcome], other: Sequence[Outcome]) -> str:
 
 
 def _first(places: Sequence[tuple[int, Sequence[Place]]]) -> list[str]:
-    """Who leads where, when that changes along depth."""
-    leaders = [  # by name: the order within a tie says nothing
-        (depth, " = ".join(sorted(one.arm for one in own if one.rank == own[0].rank)))
-        for depth, own in places
-    ]
-    if len({name for _, name in leaders}) < 2:
-        return []
+    """Who leads where, when no arm does at every depth."""
+    first = [(depth, {one.arm for one in own if one.rank == own[0].rank}) for depth, own in places]
+    if set.intersection(*(arms for _, arms in first)):
+        return []  # one that leads everywhere, alone or in a tie
+    # By name: the order within a tie says nothing.
+    leaders = [(depth, " = ".join(sorted(arms))) for depth, arms in first]
     told = []
     for name, group in groupby(leaders, key=lambda one: one[1]):
         along = [depth for depth, _ in group]

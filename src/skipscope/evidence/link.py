@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome
 from skipscope.evidence.runs import arms_of, depths, of_arm
 from skipscope.evidence.statistics import keeps, reaches
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import number
+from skipscope.reports._text import NUMBER, exact, number
 
 SHORTCUT = ("shortcut", "the shortcut", "shortcuts", "the shortcuts")
 POINT = 0.01  #: of an error, which goes from 0 to 1
@@ -84,12 +85,24 @@ def times(value: float) -> str:
 
 def at_least(what: str, value: float, limit: float, text: str, words: str) -> Check:
     """A number that has to reach its limit."""
-    return Check(what, value, text, f">= {words}", reaches(value, limit))
+    return _against(what, (value, limit), (text, words), ">=", reaches(value, limit))
 
 
 def at_most(what: str, value: float, limit: float, text: str, words: str) -> Check:
     """A number that must not pass its limit."""
-    return Check(what, value, text, f"<= {words}", keeps(value, limit))
+    return _against(what, (value, limit), (text, words), "<=", keeps(value, limit))
+
+
+def _against(
+    what: str, both: tuple[float, float], words: tuple[str, str], sign: str, met: bool
+) -> Check:
+    """A number and its limit, in digits that show which side it is on where it is the wrong one."""
+    value, limit = both
+    if not met:
+        needed = exact(words[1], limit, value)
+        digits = re.search(NUMBER, needed)
+        words = exact(words[0], value, float(digits[0]) if digits else limit), needed
+    return Check(what, value, words[0], f"{sign} {words[1]}", met)
 
 
 def decided(checks: Sequence[Check], shown: str, notes: Sequence[str] = ()) -> Answer:

@@ -15,6 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from skipscope.reports._text import exact
+
 Floats = npt.NDArray[np.float64]
 Shape = Literal["linear", "geometric"]
 
@@ -75,7 +77,9 @@ def _choose(linear: Fit, geometric: Fit, flat: bool) -> tuple[Fit | None, str]:
         return (geometric, "") if constant else (None, "flat: no shape, it varies by under 5 %")
     best, other = sorted((linear, geometric), key=lambda one: one.residual)
     if best.r_squared is None or best.r_squared < GOOD:
-        return None, f"no law fits: the better R^2 is {best.r_squared or 0.0:.2f}, below {GOOD}"
+        share = best.r_squared or 0.0
+        told = exact(f"{share:.2f}", share, GOOD)
+        return None, f"no law fits: the better R^2 is {told}, below {GOOD}"
     if other.residual < APART * max(best.residual, EXACT):
         return None, "no law fits clearly better than the other"
     return best, ""

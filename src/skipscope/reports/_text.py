@@ -7,6 +7,7 @@ written out; None is a dash.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from unicodedata import category
 
@@ -40,6 +41,7 @@ STEERING = ("Cc", "Cf", "Zl", "Zp")
 BLOCKS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589\u2588"
 LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 PLAIN_LEVELS = "_.:-=+*#"
+NUMBER = r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?"
 DECADES = 4  #: of a bar; what is smaller has none
 
 
@@ -92,6 +94,28 @@ def number(value: Number) -> str:
         if size >= limit:
             return f"{value:.{digits}f}"
     return f"{value:.3f}"
+
+
+def exact(text: str, value: float, limit: float) -> str:
+    """`text` with more digits of `value`, where those it has put it on the limit or beyond.
+
+    The number in the text that is nearest to the value counts as the value.
+
+    >>> exact("0.95", 0.9496, 0.95), exact("0.94", 0.944, 0.95), exact("-> 2 (x3.0)", 2.997, 3.0)
+    ('0.9496', '0.94', '-> 2 (x2.997)')
+    """
+    numbers = [*re.finditer(NUMBER, text)]
+    if not numbers or not math.isfinite(value) or not math.isfinite(limit) or value == limit:
+        return text
+    written = min(numbers, key=lambda one: abs(float(one[0]) - value))
+    sign = "+" if written[0].startswith("+") else ""
+    finer = (f"{value:{sign}.{digits}g}" for digits in range(3, 18))
+    told = next(
+        one
+        for one in (written[0], *finer)
+        if float(one) != limit and (float(one) < limit) == (value < limit)
+    )
+    return f"{text[: written.start()]}{told}{text[written.end() :]}"
 
 
 def scientific(value: Number) -> str:

@@ -9,7 +9,7 @@ from skipscope.evidence.outcome import ArmFacts, Cell, Outcome
 from skipscope.evidence.runs import canonical, ended_well
 from skipscope.evidence.statistics import keeps
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import counted
+from skipscope.reports._text import counted, exact
 
 SHARE = 0.01  #: by which counts of parameters may differ
 Key = tuple[int, int, float]
@@ -70,7 +70,8 @@ def _counts(
         share = abs(a - b) / max(a, b, 1)
         if share > worst:
             worst = share
-            text = f"{100 * share:.2g} % (plain {a:,}, residual {b:,}, depth {first.cell.depth})"
+            told = exact(f"{100 * share:.2g}", 100 * share, 100 * SHARE)
+            text = f"{told} % (plain {a:,}, residual {b:,}, depth {first.cell.depth})"
     return Check(f"{what}, largest difference", worst, text, "<= 1 %", keeps(worst, SHARE))
 
 

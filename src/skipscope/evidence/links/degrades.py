@@ -14,8 +14,8 @@ from skipscope.evidence.link import (
     times,
 )
 from skipscope.evidence.runs import by_seed, error, losses
-from skipscope.evidence.statistics import onset, paired, rank_correlation, ratio, reaches
-from skipscope.evidence.verdict import Answer, Check
+from skipscope.evidence.statistics import onset, paired, rank_correlation, ratio
+from skipscope.evidence.verdict import Answer
 from skipscope.reports._text import counted
 
 WORSE = 5 * POINT  #: of training error, deepest over shallowest
@@ -45,10 +45,9 @@ def degrades(pair: Pair) -> Answer:
             f"median training loss, depth {high} over depth {low}",
             larger, LOSS, times(larger), "x2",
         ),
-        Check(
-            "rank correlation of depth and loss", rising,
-            f"{rising:.2f}" if rising == rising else "undefined, all losses tie", ">= 0.8",
-            reaches(rising, RISING),
+        at_least(
+            "rank correlation of depth and loss", rising, RISING,
+            f"{rising:.2f}" if rising == rising else "undefined, all losses tie", "0.8",
         ),
     ]  # fmt: skip
     first = onset(found, each)

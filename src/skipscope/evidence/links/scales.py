@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from skipscope.evidence.link import Kind, Pair, decided, not_applicable
+from skipscope.evidence.link import Kind, Pair, at_least, at_most, decided, not_applicable
 from skipscope.evidence.outcome import Outcome
-from skipscope.evidence.statistics import keeps, median, reaches
+from skipscope.evidence.statistics import median
 from skipscope.evidence.verdict import Answer, Check
 from skipscope.reports._text import counted, number
 
@@ -32,8 +32,8 @@ def scales(pair: Pair) -> Answer:
     checks = [
         _none("runs with an r that is not finite", [run.cell.key for run in broken]),
         _none("errors RES101 or RES201", found),
-        Check("median r of a run, smallest", low, number(low), ">= 0.001", reaches(low, SMALLEST)),
-        Check("median r of a run, largest", high, number(high), "<= 2", keeps(high, LARGEST)),
+        at_least("median r of a run, smallest", low, SMALLEST, number(low), "0.001"),
+        at_most("median r of a run, largest", high, LARGEST, number(high), "2"),
     ]
     shown = f"median r {number(low)} to {number(high)} over {counted(len(each), 'run')}, all finite"
     return decided(checks, shown)

@@ -51,6 +51,7 @@ def _gradient(both: Both) -> tuple[Check, ...]:
         return ()
     lower = math.nan if math.isinf(residual) else plain - residual
     text = f"{plain:.2g} -> {residual:.2g} decades"
+    text += f" ({lower:.2g} lower)" if math.isfinite(lower) else ""
     what = "largest |log10(first / last gradient)|"
     return (at_least(what, lower, DECADES, text, "1 decade lower"),)
 
