@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from skipscope import History
+from skipscope.evidence import judge, write_reports
 from skipscope.evidence.store import StoreError, cell_folder, load
 from skipscope.study import StudyError, scaled
 from skipscope.study.made_of import words
@@ -183,6 +184,21 @@ def test_an_outcome_that_cannot_be_read_stops_it(tmp_path: Path) -> None:
         made.run(tmp_path, progress=False)
     path.unlink()
     assert len(made.run(tmp_path, progress=False).outcomes) == len(made.cells)
+
+
+def test_a_verdict_on_fewer_trainings_does_not_stay(tmp_path: Path) -> None:
+    """Judged before it was finished; a finished one keeps its verdict."""
+    made = study(seeds=1)
+    found = made.run(tmp_path, progress=False)
+    (cell_folder(tmp_path, made.cells[0]) / "outcome.json").unlink()
+    partly = load(tmp_path)
+    written = write_reports(partly, judge(partly), tmp_path)
+    assert "unfinished" in written[0].read_text(encoding="utf-8")
+    made.run(tmp_path, progress=False)
+    assert not [path for path in written if path.exists()]
+    write_reports(found, judge(found), tmp_path)
+    made.run(tmp_path, progress=False)
+    assert all(path.exists() for path in written)
 
 
 def test_trainings_of_an_unknown_study_are_not_taken_up(tmp_path: Path) -> None:

@@ -204,6 +204,25 @@ def test_where_there_is_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "holds no study.json" in capsys.readouterr().err
 
 
+def test_folders_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Option, value, and what to give instead."""
+    script = tmp_path / "study.json"
+    script.write_text("{}")
+    for option, value, told in (
+        ("--report", script, f"skipscope: {script}: holds no study.json, so it is no study; give"),
+        ("--output", script, f"skipscope: --output {script}: is a file; give a folder that can"),
+        ("--output", script / "in", f"--output {script / 'in'}: Not a directory; give a folder"),
+    ):
+        assert main(["study", option, str(value)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("skipscope: ")
+        assert told in said
+    for option in ("--report", "--output"):
+        with pytest.raises(SystemExit):
+            main(["study", option, ""])
+        assert f"argument {option}: '' names no folder; leave" in capsys.readouterr().err
+
+
 def test_names_of_the_command_line_are_those_of_the_studies() -> None:
     assert tuple(NAMED) == NAMES
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from importlib import import_module
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument("name", choices=NAMES, nargs="?", help=f"which study ({NAMES[0]})")
     parser.add_argument(
         "--output",
-        type=Path,
+        type=_folder,
         metavar="FOLDER",
         help=f"where it is written ({FOLDER}/NAME, with --smoke {FOLDER}/NAME-smoke)",
     )
@@ -36,7 +36,7 @@ def _add(parser: ArgumentParser) -> None:
     parser.add_argument("--smoke", action="store_true", help="a small one, in seconds")
     parser.add_argument(
         "--report",
-        type=Path,
+        type=_folder,
         metavar="FOLDER",
         help="alone: train nothing, judge the study in FOLDER again, as far as it got",
     )
@@ -46,11 +46,19 @@ def _add(parser: ArgumentParser) -> None:
 def _run(arguments: Namespace) -> tuple[str, int]:
     from skipscope.evidence.store import StudyError
 
+    option, folder = "--report", arguments.report
+    if folder is None:
+        option, folder = "--output", _destination(arguments)
     try:
-        folder = _finished(arguments) if arguments.report else _trained(arguments)
+        if option == "--report":
+            _check_alone(arguments)
+        else:
+            _train(arguments, folder)
         return _judged(folder, Page.of(arguments)), 0
     except StudyError as problem:
         raise CommandError(str(problem)) from problem
+    except OSError as problem:
+        raise CommandError(_refused(option, folder, problem)) from problem
     except KeyboardInterrupt:
         print(
             "skipscope: stopped; what is finished is kept, and the same command goes on",
@@ -59,8 +67,8 @@ def _run(arguments: Namespace) -> tuple[str, int]:
         return "", INTERRUPTED
 
 
-def _finished(arguments: Namespace) -> Path:
-    """The folder to judge again.
+def _check_alone(arguments: Namespace) -> None:
+    """Whether `--report` stands alone.
 
     Raises:
         CommandError: something is given that only a training can use.
@@ -71,21 +79,35 @@ def _finished(arguments: Namespace) -> Path:
             raise CommandError(
                 f"--report trains nothing: leave {option} out, or leave --report out"
             )
-    folder: Path = arguments.report
-    return folder
 
 
-def _trained(arguments: Namespace) -> Path:
-    name = arguments.name or NAMES[0]
-    folder: Path = arguments.output or Path(FOLDER, f"{name}-smoke" if arguments.smoke else name)
+def _name(arguments: Namespace) -> str:
+    return str(arguments.name or NAMES[0])
+
+
+def _destination(arguments: Namespace) -> Path:
+    name = _name(arguments)
+    return arguments.output or Path(FOLDER, f"{name}-smoke" if arguments.smoke else name)
+
+
+def _train(arguments: Namespace, folder: Path) -> None:
     import_module("skipscope.study").run_named(
-        name,
+        _name(arguments),
         folder,
         jobs=arguments.jobs or _cores(),
         seeds=arguments.seeds,
         smoke=arguments.smoke,
     )
-    return folder
+
+
+def _refused(option: str, folder: Path, error: OSError) -> str:
+    """What the machine refused, with the option that leads there and what to give instead."""
+    own = error.filename in (None, str(folder))
+    what = "" if own else f" ({error.filename})"
+    remedy = "a folder that can be written"
+    if folder.exists() and not folder.is_dir():
+        return f"{option} {folder}: is a file; give {remedy}"
+    return f"{option} {folder}: {error.strerror or error}{what}; give {remedy}"
 
 
 def _judged(folder: Path, page: Page) -> str:
@@ -100,6 +122,17 @@ def _judged(folder: Path, page: Page) -> str:
     said = console(evidence, verdict, **page.settings("console"))
     text = "\n".join([said, f"written to {folder}:", *(f"  {name}" for name in written), ""])
     return text if page.unicode else plain(text)
+
+
+def _folder(text: str) -> Path:
+    """A folder of the command line.
+
+    Raises:
+        ArgumentTypeError: it has no name.
+    """
+    if not text.strip():
+        raise ArgumentTypeError(f"{text!r} names no folder; leave the option out, or name one")
+    return Path(text)
 
 
 def _cores() -> int:

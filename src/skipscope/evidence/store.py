@@ -138,7 +138,7 @@ def _read(path: Path, kind: type[Record]) -> Record:
     remedy = ELSEWHERE if path.name == STUDY else AGAIN
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StoreError(
             f"{path.parent}: holds no {path.name}, so it is no study; give the folder that one was "
             "written to"

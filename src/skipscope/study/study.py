@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from skipscope.evidence.outcome import Cell, Evidence
+from skipscope.evidence.reports import FILES
 from skipscope.evidence.store import (
     CELLS,
     OUTCOME,
@@ -211,8 +212,9 @@ class Study:
     ) -> Evidence:
         """Trains what is not finished yet in a folder, and returns what is there then.
 
-        A study that was stopped, however it was, goes on where it stood. Random state and threads
-        of the caller stay as they were.
+        A study that was stopped, however it was, goes on where it stood. A verdict that was written
+        before is removed once there is more to train: it would judge what it has not seen. Random
+        state and threads of the caller stay as they were.
 
         Args:
             folder: where it is written; made where it is not there.
@@ -237,6 +239,8 @@ class Study:
         cells = self.cells
         self._take_up(target, plan, notes, cells)
         waiting = [cell for cell in cells if load_outcome(target, cell) is None]
+        for name in FILES if waiting else ():  # they judge fewer trainings than there will be
+            (target / name).unlink(missing_ok=True)
         bar = Progress(self.name, sum(c.depth for c in waiting), shown=progress and bool(waiting))
         with ExitStack() as stack:
             stack.callback(bar.end)
