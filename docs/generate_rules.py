@@ -7,7 +7,6 @@ python docs/generate_rules.py --check   # exit 1 when a page is out of date
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from skipscope.records import (
     HAVE_WEIGHT,
 )
 from skipscope.rule import Rule
-from skipscope.rule.docs import sections
+from skipscope.rule import docs as rule_docs
 from skipscope.rules import RULES
 
 FOLDER = Path(__file__).parent / "rules"
@@ -68,16 +67,12 @@ OF_FACTS = {
     "gate": "",
 }
 NEEDED, OPTIONAL = "needs", "may"
-GATES = {
-    "patience": "captures (or recorded steps) in a row, for a finding to appear and to clear",
-    "min_steps": "steps that the run must have",
-}
 
 
 def page(rule: Rule) -> str:
     """The page of one rule."""
     parts = [f"{NOTE}\n# {rule.code} {rule.name}\n\n{rule.title}.\n\nSeverity: {rule.severity}"]
-    for heading, text in sections(rule.doc).items():
+    for heading, text in rule_docs.sections(rule.doc).items():
         if heading == "Thresholds":
             parts.append(f"## Inputs\n\n{inputs(rule)}")
         body = thresholds(rule, text) if heading == "Thresholds" else text
@@ -87,11 +82,10 @@ def page(rule: Rule) -> str:
 
 def thresholds(rule: Rule, text: str) -> str:
     """The thresholds as a table, as `thresholds={code: {...}}` takes them."""
-    items = re.split(r"^\* (\w+): ", text, flags=re.MULTILINE)[1:]
-    words = dict(zip(items[::2], items[1::2], strict=True))
-    meaning = {**GATES, **{name: " ".join(said.split()) for name, said in words.items()}}
-    known = {**rule.thresholds, "patience": rule.patience, "min_steps": rule.min_steps}
-    rows = [f"| `{name}` | {value:g} | {meaning[name]} |" for name, value in known.items()]
+    rows = [
+        f"| `{name}` | {value:g} | {meaning} |"
+        for name, value, meaning in rule_docs.thresholds(text, rule.defaults)
+    ]
     table = "\n".join(["| name | default | meaning |", "|---|---|---|", *rows])
     return table if rule.thresholds else f"{text}\n\n{table}"
 

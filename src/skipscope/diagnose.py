@@ -90,12 +90,11 @@ def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[
 def _codes(argument: str, names: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for name in names:
-        matching = {c for c, r in RULES.items() if name == r.name or (name and c.startswith(name))}
+        code, own = name.upper(), name.lower()
+        matching = {c for c, r in RULES.items() if own == r.name or (code and c.startswith(code))}
         if not matching:
-            known = [*RULES, *(rule.name for rule in RULES.values())]
-            raise ValueError(
-                f"{argument}: no rule {name!r} (`skipscope rules` lists them){near(name, known)}"
-            )
+            close = near(name, RULES, [rule.name for rule in RULES.values()])
+            raise ValueError(f"{argument}: no rule {name!r} (`skipscope rules` lists them){close}")
         found |= matching
     return found
 

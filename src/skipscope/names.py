@@ -8,19 +8,21 @@ from collections.abc import Iterable
 MOST = 8  #: names that are listed where none comes near
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
     """The tail of an error message that lists what comes near a wrong name.
 
     Where nothing does, it lists the first ones and how many more there are: where to see all of
-    them is said by who knows it.
+    them is said by who knows it. `also` are second names of the same things: not listed again.
 
     >>> near("Abve", ["above", "reach"])
     '; did you mean above?'
+    >>> near("zz", ["R1"], also=["above"]), near("abov", ["R1"], also=["above"])
+    ('; known: R1', '; did you mean above?')
     >>> near("zz", ["above", "reach"]), near("zz", map(str, range(20)))
     ('; known: above, reach', '; known: 0, 1, 10, 11, 12, 13, 14, 15 and 12 more')
     """
     names = sorted(known)
-    written = {one.lower(): one for one in names}
+    written = {one.lower(): one for one in (*names, *also)}
     close = difflib.get_close_matches(name.lower(), written, n=3, cutoff=0.6)
     if close:
         return f"; did you mean {' or '.join(written[one] for one in close)}?"

@@ -321,7 +321,9 @@ def test_an_unknown_rule_names_near_ones(capsys: pytest.CaptureFixture[str]) -> 
     assert code == 2
     assert "did you mean RES101" in err
     assert err.count("\n") == 1
-    assert "`skipscope rules` lists them" in run(capsys, "explain", "zzz")[2]
+    told = run(capsys, "explain", "zzz")[2]
+    assert "`skipscope rules` lists them" in told
+    assert f"RES202 and {len(RULES) - 8} more" in told  # rules, each once
 
 
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,6 +349,26 @@ def test_what_a_rule_says_fits_the_width(
         assert max(map(len, out.splitlines())) <= (width or 80)
         assert out.split() == rule.explain().split()  # nothing is lost
     assert max(map(len, run(capsys, "rules", *asked)[1].splitlines())) <= (width or 80)
+
+
+def test_text_is_wrapped_and_the_help_says_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    for code in RULES:
+        lines = run(capsys, "explain", code, "--width", 70)[1].splitlines()
+        assert max(len(line) for line in lines if not line.startswith("    ")) <= 70
+        assert max(map(len, lines)) <= 78
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    assert "drawings stay as they are, at most 78 columns" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_thresholds_are_told_with_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "explain", "RES101")[1]
+    assert "\n* above (6): one site: times the median of its siblings\n" in out
+    assert "\n* slope (-0.25): stage" in out
+    assert "\n* patience (3): captures" in out
+    assert "\n* min_steps (0): steps" in out
 
 
 def test_a_rule_in_ascii(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,7 @@ def test_exponential_growth_is_one_root_about_the_model() -> None:
 
 def test_select_and_ignore() -> None:
     assert [r.code for r in choose(["RES101", "nothing-found"], None)] == ["RES101", "RES901"]
+    assert choose(["res101", "Nothing-Found"], None) == choose(["RES101", "RES901"], None)
     without = [r.code for r in choose(["RES1"], ["dead-branch"])]
     assert without == [code for code in RULES if code.startswith("RES1") and code != "RES103"]
     for kind in ("select", "ignore"):

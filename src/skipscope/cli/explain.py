@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def _add(parser: ArgumentParser) -> None:
     parser.add_argument("code", metavar="CODE", help="such as RES101, or the rule's name")
     add_text(parser)
+    parser.epilog = (
+        "Text is wrapped to --width; drawings stay as they are, at most 78 columns wide."
+    )
 
 
 def _run(arguments: Namespace) -> tuple[str, int]:
@@ -34,7 +37,7 @@ def _find_rule(wanted: str) -> Rule:
     if found is None:
         raise CommandError(
             f"CODE: no rule has the code or name {wanted!r} (`skipscope rules` lists them)"
-            f"{near(wanted, [*RULES, *names])}"
+            f"{near(wanted, RULES, names)}"
         )
     return found
 

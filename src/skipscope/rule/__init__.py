@@ -99,8 +99,19 @@ class Rule:
     def explain(self, width: int = 100) -> str:
         """The text of `skipscope explain`, in lines of at most so many columns."""
         parts = [(f"{self.code} {self.name} ({self.severity})", f"{self.title}.")]
-        parts += rule_docs.sections(self.doc).items()
+        parts += {**rule_docs.sections(self.doc), "Thresholds": self._thresholds()}.items()
         return "\n\n".join(f"{head}\n{wrapped(text, width)}" for head, text in parts) + "\n"
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """What can be set of the rule, with its values: thresholds, then gates."""
+        return {**self.thresholds, "patience": self.patience, "min_steps": self.min_steps}
+
+    def _thresholds(self) -> str:
+        text = rule_docs.sections(self.doc)["Thresholds"]
+        each = rule_docs.thresholds(text, self.defaults)
+        items = [f"* {name} ({value:g}): {meaning}" for name, value, meaning in each]
+        return "\n".join(items if self.thresholds else [text, "", *items])
 
     def run(self, values: Mapping[str, Any] | Inputs, **overrides: float) -> tuple[Hit, ...]:
         """Look.
@@ -128,8 +139,7 @@ class Rule:
         Raises:
             ValueError: no such threshold, naming those that come near.
         """
-        gates = {"patience": self.patience, "min_steps": self.min_steps}
-        known = {**gates, **self.thresholds}
+        known = self.defaults
         for name in overrides:
             if name not in known:
                 raise ValueError(
@@ -137,7 +147,9 @@ class Rule:
                     f"{self.code}` lists them){near(name, known)}"
                 )
         chosen = {name: overrides.get(name, value) for name, value in self.thresholds.items()}
-        patience, min_steps = (int(overrides.get(name, value)) for name, value in gates.items())
+        patience, min_steps = (
+            int(overrides.get(name, known[name])) for name in ("patience", "min_steps")
+        )
         return replace(self, thresholds=chosen, patience=patience, min_steps=min_steps)
 
     def gate(self, inputs: Inputs) -> Gate:

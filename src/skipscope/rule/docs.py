@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 #: The headings of a rule's docstring, in this order; `Thresholds` names every keyword.
 HEADINGS: tuple[str, ...] = (
@@ -17,6 +17,12 @@ HEADINGS: tuple[str, ...] = (
     "Thresholds",
     "Source",
 )
+
+#: What can be set of every rule.
+GATES = {
+    "patience": "captures (or recorded steps) in a row, for a finding to appear and to clear",
+    "min_steps": "steps that the run must have",
+}
 
 #: What stands in for the characters of an example, one for one, where they cannot be shown.
 PLAIN = str.maketrans("▁▂▃▄▅▆▇█·─│┌┐└┘├┤┬┴┼", "_.:-=+*# -|+++++++++")
@@ -50,6 +56,20 @@ def sections(docstring: str) -> dict[str, str]:
     if absent:
         raise ValueError(f"docstring {title(docstring)!r} lacks the heading(s) {', '.join(absent)}")
     return {heading: inspect.cleandoc("\n" + "\n".join(found[heading])) for heading in HEADINGS}
+
+
+def thresholds(text: str, defaults: Mapping[str, float]) -> tuple[tuple[str, float, str], ...]:
+    r"""Name, default and meaning of what can be set of a rule, each on one line.
+
+    Args:
+        text: the section `Thresholds`, whose items are `* name: meaning`.
+        defaults: of those, and of the gates.
+
+    >>> thresholds("* above: times its\n  siblings", {"above": 6.0, "min_steps": 0})
+    (('above', 6.0, 'times its siblings'), ('min_steps', 0, 'steps that the run must have'))
+    """
+    said = dict(item.split(": ", 1) for item in bullets(text))
+    return tuple((name, value, {**GATES, **said}[name]) for name, value in defaults.items())
 
 
 def plain(text: str) -> str:
