@@ -255,6 +255,7 @@ def test_rows_tell_the_main_rate_from_the_grid() -> None:
     assert [row.steps_to_90 for row in own] == ["> 330"] * 4
     he = next(row for row in verdict.rows if (row.arm, row.depth) == ("he", 100))
     assert (he.loss.diverged, he.loss.lost, he.error.median) == (3, True, 1.0)
+    assert he.steps_to_90 == "diverged"  # not "> N": it had no N steps
 
 
 def test_a_rate_that_was_computed_is_the_same_rate() -> None:

@@ -156,6 +156,10 @@ def test_steps_of_runs_that_never_get_there() -> None:
     assert at_step([100, 120], 330) == "110"
     assert at_step([100, INF], 330) == "> 330"
     assert at_step([INF], 200) == "> 200"
+    assert at_step([INF, INF, 90], 330, diverged=1) == "> 330"  # the other had 330 steps
+    assert at_step([INF, INF, 90], 330, diverged=2) == "diverged"
+    assert at_step([INF], 2, diverged=1) == "diverged"
+    assert at_step([100, 120, INF], 330, diverged=1) == "120"
 
 
 def test_a_step_that_was_not_read_is_none_that_never_came() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations, groupby, pairwise
 
@@ -62,9 +63,14 @@ def _row(evidence: Evidence, arm: str, pair: str, depth: int, rate: float) -> Ro
         error_batch=spread(batch_errors) if batch_errors else None,
         validation_loss=spread([run.validation_loss for run in runs]),
         validation_error=spread([validation_error(run) for run in runs]),
-        steps_to_90=at_step([run.steps_to_90 for run in runs], max(run.steps for run in runs)),
+        steps_to_90=_steps_to_90(runs),
         seconds=median([run.seconds for run in runs]),
     )
+
+
+def _steps_to_90(runs: Sequence[Outcome]) -> str:
+    lost = sum(run.steps_to_90 == math.inf and not run.finite for run in runs)
+    return at_step([run.steps_to_90 for run in runs], max(run.steps for run in runs), lost)
 
 
 def comparison(evidence: Evidence, pair: str) -> Comparison | None:

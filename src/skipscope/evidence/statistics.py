@@ -185,19 +185,23 @@ def onset(depths: Sequence[int], spreads: Sequence[Spread]) -> int | None:
     return None
 
 
-def at_step(steps: Sequence[float | None], most: int) -> str:
+def at_step(steps: Sequence[float | None], most: int, diverged: int = 0) -> str:
     """The median first step, "> N" where half or more never got there (inf) in N steps.
 
-    Runs in which it was not read (None) are not counted, and told.
+    Runs in which it was not read (None) are not counted, and told. Where half or more of the
+    others never got there because they `diverged`, no number of steps is theirs.
 
     >>> at_step([120, 90, math.inf], 330), at_step([120, math.inf, math.inf], 330)
     ('120', '> 330')
     >>> at_step([120, None, None], 330), at_step([None], 330)
     ('120 (2 not read)', 'not read')
+    >>> at_step([120, math.inf, math.inf], 330, diverged=2)
+    'diverged'
     """
     read = [step for step in steps if step is not None]
     if not read:
         return "not read"
     middle, absent = median(read), len(steps) - len(read)
     text = f"> {most}" if math.isinf(middle) else f"{middle:g}"
+    text = "diverged" if math.isinf(middle) and 2 * diverged >= len(read) else text
     return f"{text} ({absent} not read)" if absent else text
