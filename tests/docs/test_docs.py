@@ -167,3 +167,18 @@ def test_the_report_that_a_page_shows_gives_the_advice_of_its_rule(page: str) ->
     (code,) = re.findall(r"^(?:error|warning) (RES\d+) ", shown, flags=re.MULTILINE)
     (tried,) = re.findall(r"^  try (.*?)^  more ", shown, flags=re.MULTILINE | re.DOTALL)
     assert tried.split() == " ".join(RULES[code].advice[:3]).split()
+
+
+@pytest.mark.parametrize(
+    "heading", ["Numbers along depth", "Updates and training", "The fine print"]
+)
+def test_what_the_page_quotes_of_the_report_stands_in_it(heading: str) -> None:
+    """Every quotation with a number, as it is printed."""
+    text = (ROOT / "docs" / "reading-a-report.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"<!-- report: sick -->(.*?)<!-- /report -->", text, flags=re.DOTALL)
+    said = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    quoted = [one for one in re.findall(r"`([^`]*)`", said) if re.search(r"\s", one)]
+    numbers = [one for one in quoted if re.search(r"\d", one) and not re.search(r"\w\(", one)]
+    assert numbers
+    for one in numbers:
+        assert " ".join(one.split()) in " ".join(shown.split())
