@@ -118,14 +118,14 @@ def _no_norm() -> list[Arm]:
                 "branches-scaled", "residual, branches times 1/sqrt(N), no norm", "start", pair,
                 "shortcut, and branches times 1/sqrt(N)", near_identity=True,
             ),
-            start=scaled_branches, depths=(100,),
+            start=scaled_branches,
         ),
         Arm(
             ArmFacts(
                 "zero-last", "residual, last layers 0, no norm", "start", pair,
                 "shortcut, and last layer of each branch 0", near_identity=True, signal_from=1,
             ),
-            start=zero_last, depths=deep,
+            start=zero_last,
         ),
         Arm(
             ArmFacts(
