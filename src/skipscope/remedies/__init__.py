@@ -132,7 +132,8 @@ def scale_branches(
         alpha: the factor at the start.
         learned: "scalar" (one factor a branch), "channel" (one for each channel), or "no".
         sites: names of sites or module paths; None: all block-level sites.
-        optimizer: refused, where there is one already that cannot hold the new parameters.
+        optimizer: refused, where there is one already: it cannot hold the new parameters. One that
+            is not given here is not noticed.
         trained: "allow" to do it to weights that are trained or loaded; a learned alpha of 1 needs
             no leave, since it changes nothing.
         **kwargs: keyword arguments of the forward.
