@@ -9,14 +9,23 @@ import torch
 from torch import nn
 
 
+def check_module(caller: str, model: object) -> None:
+    """Whether a model is one at all.
+
+    Raises:
+        TypeError: it is no `nn.Module`.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"{caller}: model must be an nn.Module, got {type(model).__name__}")
+
+
 def check_model(caller: str, model: object) -> None:
     """Whether a model is one whose additions Python can see.
 
     Raises:
         TypeError: it is no `nn.Module`, or a TorchScript module.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"{caller}: model must be an nn.Module, got {type(model).__name__}")
+    check_module(caller, model)
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
             f"{caller}: {type(model).__name__} is a TorchScript module, whose additions Python "

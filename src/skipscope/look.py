@@ -39,11 +39,13 @@ class Look:
 
     def __init__(
         self,
+        caller: str,
         model: nn.Module,
         example: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         loss_fn: Callable[[Any], Tensor] | None,
     ) -> None:
+        self._caller = caller
         self.names = [name for name, _ in model.named_parameters()]
         self.trainable = [parameter.requires_grad for parameter in model.parameters()]
         capture = Capture(model, Guard("raise"), Watch(model, None, None), survey=True)
@@ -51,7 +53,7 @@ class Look:
         with unchanged(model), torch.enable_grad():
             try:
                 capture.open()
-                output = run_example("preflight", model, example, kwargs)
+                output = run_example(caller, model, example, kwargs)
                 gradients = self._backward(model, output, loss_fn)
                 captured = capture.collect(transfer)
             finally:
@@ -80,7 +82,7 @@ class Look:
         wanted = [p for p in model.parameters() if p.requires_grad]
         if root is None or not wanted:
             raise ValueError(
-                "preflight: nothing that can be trained leads to the output, so there is no "
+                f"{self._caller}: nothing that can be trained leads to the output, so there is no "
                 "gradient to look at"
             )
         found = iter(torch.autograd.grad([root], wanted, [start], allow_unused=True))

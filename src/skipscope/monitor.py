@@ -37,6 +37,7 @@ class Monitor(Steps):
         **options: see `Options`.
 
     Raises:
+        TypeError: the model is no `nn.Module`.
         ValueError: an option is out of range, or a rule code or threshold is unknown.
 
     Example:

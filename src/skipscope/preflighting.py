@@ -170,7 +170,7 @@ def preflight(
             "preflight: loss_fn must be a function from the model's output to the loss, got "
             f"{loss_fn!r}"
         )
-    look = Look(model, example, kwargs, loss_fn)
+    look = Look("preflight", model, example, kwargs, loss_fn)
     history = _history(model, look)
     zero = look.zero()
     wakes = {key for key, moved in zero.items() if moved}

@@ -148,6 +148,7 @@ class Unseen:
         "transform",
         "unrelated",
         "not watched",
+        "left out",
     ]
     where: str  #: module path
     source: str  #: "file.py:line"

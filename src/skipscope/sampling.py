@@ -47,7 +47,7 @@ class Sampling:
         self._rotation: Rotation | None = None
         self._capture: Capture | None = None
         self._updates: Updates | None = None
-        self._said_skip = False
+        self._said_skip = self._said_unknown = False
 
     @property
     def attached(self) -> bool:
@@ -70,6 +70,9 @@ class Sampling:
             survey: look for other readers of each x.
             speaks: whether this process tells what is left out.
         """
+        if speaks and not self._said_unknown:
+            self._said_unknown = True
+            self._tell_unknown()
         if not uncaptured:
             self._capture = Capture(
                 self._model, self._guard, self._watch, loss_scale, survey=survey
@@ -78,6 +81,14 @@ class Sampling:
         elif speaks and not self._said_skip:
             self._said_skip = True
             logger.warning("skipscope captures nothing: %s.", uncaptured)
+
+    def _tell_unknown(self) -> None:
+        """A wrong name measures other places than were meant; the training goes on."""
+        unknown = list(self._watch.unknown())
+        if unknown:
+            logger.warning(
+                "skipscope: no module path, pattern or class of the model: %s", " | ".join(unknown)
+            )
 
     def open_updates(self, optimizers: Sequence[Optimizer], table: Sequence[Parameter]) -> None:
         """Watches the optimizers; weights are copied block by block of the parameter table."""

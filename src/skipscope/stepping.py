@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skipscope.attendance import Attendance
+from skipscope.example import check_module
 from skipscope.guard import Guard
 from skipscope.history import History
 from skipscope.judge import Judge
@@ -40,6 +41,7 @@ class Steps:
         loggers: TensorBoard SummaryWriters or Lightning loggers.
 
     Raises:
+        TypeError: the model is no `nn.Module`.
         ValueError: a rule code or threshold is unknown.
     """
 
@@ -51,6 +53,7 @@ class Steps:
         scaler: Any,
         loggers: Sequence[object],
     ) -> None:
+        check_module("Monitor", model)
         self.options = options
         self._judge = Judge(options)
         self.model = unwrapped(model)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
 from skipscope.find.paths import canonical, class_name
+from skipscope.names import near
 
 
 class Watch:
@@ -45,6 +46,18 @@ class Watch:
             wanted = self._sites is None or self._lies_in(module, self._sites)
             self._known[module] = wanted and not self._lies_in(module, self._exclude)
         return self._known[module]
+
+    def unknown(self) -> Iterator[str]:
+        """One clause for each name of `sites` and `exclude` that fits no module.
+
+        >>> list(Watch(nn.Sequential(nn.Linear(1, 1)), ["0", "Lineal"], None).unknown())
+        ["sites names 'Lineal'; did you mean Linear?"]
+        """
+        known = {*self._classes, *self._classes.values()} - {""}
+        for argument, patterns in (("sites", self._sites or ()), ("exclude", self._exclude)):
+            for pattern in patterns:
+                if not any(self._is_one_of(path, (pattern,)) for path in self._classes):
+                    yield f"{argument} names {pattern!r}{near(pattern, known)}"
 
     def _lies_in(self, module: str, patterns: Sequence[str]) -> bool:
         parts = module.split(".")

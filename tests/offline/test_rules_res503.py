@@ -160,7 +160,9 @@ def test_a_stream_that_begins_within_the_block() -> None:
     assert hit.where == ("blocks.2",)
 
 
-@pytest.mark.parametrize("what", ["no graph", "fused", "stack-sum", "gate", "concatenation"])
+@pytest.mark.parametrize(
+    "what", ["no graph", "fused", "stack-sum", "gate", "concatenation", "left out"]
+)
 def test_not_visible_is_never_missing(what: Any) -> None:
     inside = Unseen(what, "blocks.5", "net.py:9", 1, "because")
     assert not look(lacking(ONE_OF_TWELVE, unseen=(inside,)))

@@ -49,6 +49,13 @@ def test_a_net_that_an_intervention_made_plain_is_no_fault() -> None:
     assert (hit.severity, hit.cause) == ("info", "an intervention took them: y = F, any P(x) kept")
 
 
+def test_a_net_whose_additions_are_all_left_out_is_no_fault() -> None:
+    (hit,) = look(SiteMap(unseen=(unseen("left out", count=4), unseen("not watched"))))
+    assert hit.severity == "info"
+    assert "4 x left out" in hit.message
+    assert hit.cause == "sites= and exclude= leave out every residual addition of the model"
+
+
 def test_nothing_at_all_is_a_warning() -> None:
     modules = (ModuleClass("Linear", ("0", "1"), (0, 0)),)
     (hit,) = look(SiteMap(modules=modules))

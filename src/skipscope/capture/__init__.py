@@ -147,6 +147,9 @@ class Capture(Passing):
 
     def _on_site(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         if not self._watch(found.module):
+            if not found.parallel:  # told to the rules, once a site: it is not missing
+                unseen = self._discovery.observations.unseen
+                unseen["left out", found.module, found.source] += 1
             return run()
         before = self._slots.get(found.key)
         slot = before if found.parallel else None

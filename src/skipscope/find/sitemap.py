@@ -29,6 +29,7 @@ _REASONS = {
     "no graph": "it ran under no_grad (a reentrant checkpoint, a teacher): no graph to follow",
     "transform": "it ran inside a transform of torch.func (vmap, grad): no numbers of one tensor",
     "not watched": "named in sites=, but input and output are no tensors of one shape",
+    "left out": "a residual addition that sites= or exclude= leaves out",
     "unrelated": "shapes differ and neither operand descends from the other",
 }
 Key = tuple[str, str, int]

@@ -14,7 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from skipscope.remedies.ends import End, owner_of
-from skipscope.remedies.treatment import Account, Change, Learned, Trained, Treatment
+from skipscope.remedies.factor import Learned
+from skipscope.remedies.treatment import Account, Change, Trained, Treatment
 
 __all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
 
@@ -65,7 +66,7 @@ def zero_init_branches(
         work.refuse(site, _why_not_zero(work, end))
     work.stop_if_refused()
     account = work.multiply(lambda site: 0.0)
-    work.prove_awake(account)
+    work.prove_awake()
     return account
 
 
@@ -119,9 +120,11 @@ def scale_branches(
     """Multiplies each branch by a factor: y = s + alpha F.
 
     The module that the branch ends in gets `branch_scale`, a parameter or, not learned, a buffer,
-    and a hook that multiplies its output. State dicts have one key more; the others stay. With
-    alpha = 0, learned, it is ReZero or SkipInit, with "channel" LayerScale. Call it before the
-    optimizer is built, in Lightning before `configure_optimizers`.
+    and a hook that multiplies its output (of an `nn.MultiheadAttention`, the first of its outputs).
+    State dicts have one key more; the others stay. With alpha = 0, learned, it is ReZero or
+    SkipInit, with "channel" LayerScale. A forward in evaluation mode proves that each branch
+    follows its factor. Call it before the optimizer is built, in Lightning before
+    `configure_optimizers`.
 
     Args:
         model: the model.
@@ -129,14 +132,16 @@ def scale_branches(
         alpha: the factor at the start.
         learned: "scalar" (one factor a branch), "channel" (one for each channel), or "no".
         sites: names of sites or module paths; None: all block-level sites.
-        optimizer: refused, where there is one already that cannot hold the new parameters.
+        optimizer: refused, where there is one already: it cannot hold the new parameters. One that
+            is not given here is not noticed.
         trained: "allow" to do it to weights that are trained or loaded; a learned alpha of 1 needs
             no leave, since it changes nothing.
         **kwargs: keyword arguments of the forward.
 
     Raises:
         ValueError: alpha is no finite number, or 0 and not learned; an optimizer is given; or a
-            branch cannot be scaled so: each site is named with its reason.
+            branch cannot be scaled so, or did not follow the factor: each site is named with its
+            reason, and the model is as it was.
     """
     remedy = "scale_branches"
     if learned not in ("no", "scalar", "channel"):
@@ -210,7 +215,7 @@ def _why_not_one_module(work: Treatment, end: End, learned: Learned) -> str:
     owners = {owner_of(name) for name in end.parameters}
     if len(owners) != 1:
         return f"its last values come from {len(owners)} modules"
-    module = work.model.get_submodule(owners.pop())
+    module = work.model.get_submodule(work.ends.carrier(end))
     if not isinstance(module, _SCALABLE):
         return f"its last operation is not a module of its own, but within {type(module).__name__}"
     if hasattr(module, "branch_scale"):
@@ -226,4 +231,5 @@ _SCALABLE = (
     nn.modules.batchnorm._BatchNorm,
     nn.LayerNorm,
     nn.GroupNorm,
+    nn.MultiheadAttention,
 )

@@ -20,6 +20,7 @@ from skipscope.additions import Additions
 from skipscope.example import run_example
 from skipscope.find import Found, SiteRegistry
 from skipscope.find.node import Branch, Edge, Node
+from skipscope.find.paths import canonical
 from skipscope.find.vocabulary import MATRIX, PASSES, Op, plain
 from skipscope.find.walk import parameters_of
 from skipscope.intervention.rehearsal import Key, Rehearsal
@@ -52,10 +53,22 @@ class Ends:
     sites: SiteMap
     ends: Mapping[Key, End]
     uses: Mapping[str, int]  #: how often the forward reads each parameter
+    called: frozenset[str]  #: paths of the modules that ran
 
     def at(self, site: Site) -> End:
         """The end of a site's branch."""
         return self.ends[site.module, site.source, site.occurrence]
+
+    def carrier(self, end: End) -> str:
+        """The path of the module whose output holds what a branch ends in.
+
+        That is the owner of its last weight or, where another module reads the weight and never
+        calls the owner (an attention's `out_proj`), the nearest one around it that is called.
+        """
+        path = owner_of(next(iter(end.parameters)))
+        while path and canonical(path) not in self.called:
+            path = path.rpartition(".")[0]
+        return path
 
 
 def owner_of(parameter: str) -> str:
@@ -68,7 +81,9 @@ def owner_of(parameter: str) -> str:
     return module if computed else parameter.rpartition(".")[0]
 
 
-def ends_of(model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Ends:
+def ends_of(
+    remedy: str, model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Ends:
     """Finds how branches end, by one forward in evaluation mode that changes nothing.
 
     In evaluation mode no branch is dropped at random.
@@ -76,23 +91,24 @@ def ends_of(model: nn.Module, example: tuple[Any, ...], kwargs: Mapping[str, Any
     Raises:
         ValueError: the example does not fit; the model's own error is the cause.
     """
-    with unchanged(model), torch.enable_grad(), _all_trainable(model):
+    with unchanged(model), torch.enable_grad(), all_trainable(model):
         model.eval()
         reading = _Reading(model)
         try:
             with reading.places, Additions(reading):
-                output = run_example("remedies", model, example, kwargs)
+                output = run_example(remedy, model, example, kwargs)
             sites = SiteRegistry().site_map(
                 reading.found.values(), reading.observations.unseen, reading.places.called
             )
             ends = {key: reading.end(found) for key, found in reading.found.items()}
-            return Ends(sites, ends, _uses(model, output))
+            called = frozenset(reading.places.called)
+            return Ends(sites, ends, _uses(model, output), called)
         finally:
             reading.close()
 
 
 @contextmanager
-def _all_trainable(model: nn.Module) -> Iterator[None]:
+def all_trainable(model: nn.Module) -> Iterator[None]:
     """Lets autograd see frozen weights, too."""
     frozen = [p for p in model.parameters() if not p.requires_grad and p.is_floating_point()]
     for parameter in frozen:

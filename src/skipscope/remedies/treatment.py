@@ -11,15 +11,16 @@ from torch import Tensor, nn
 
 from skipscope.example import check_model
 from skipscope.intervention.arm import names_of, sites_of
+from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
 from skipscope.records import Site
-from skipscope.remedies.ends import End, Ends, ends_of, owner_of
+from skipscope.remedies.ends import End, Ends, ends_of
+from skipscope.remedies.factor import PROBE, Branches, Factor, Learned
 from skipscope.remedies.refusals import Refusals, why_trained
 from skipscope.reports._text import counted
 from skipscope.restore import unchanged
 
 Trained = Literal["refuse", "allow"]
-Learned = Literal["no", "scalar", "channel"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Treatment:
             )
         self.remedy, self.model = remedy, model
         self._example, self._kwargs = example, kwargs
-        self.ends: Ends = ends_of(model, example, kwargs)
+        self.ends: Ends = ends_of(remedy, model, example, kwargs)
         self._chosen = sites_of(self.ends.sites, names, remedy)
         self._tensors = dict(model.named_parameters())
         self._refusals = Refusals(model, self.ends, self._chosen)
@@ -131,60 +132,61 @@ class Treatment:
                     changes.append(Change(site.name, name, before, _size(tensor)))
         return Account(self.remedy, tuple(changes))
 
-    def prove_awake(self, account: Account) -> None:
+    def prove_awake(self) -> None:
         """Looks whether every branch is 0 and gets a gradient; else all is as before.
 
         In evaluation mode, where nothing is dropped at random.
         """
-        with unchanged(self.model):
-            self.model.eval()
-            look = Look(self.model, self._example, self._kwargs, None)
-        zero = look.zero()
-        for site in self._chosen:
-            key = site.module, site.source, site.occurrence
-            if key in look.nonzero():
-                self.refuse(site, "with its last weight at 0 the branch is not 0")
-            elif zero.get(key, True) is False:
-                self.refuse(site, "at 0 it gets no gradient: another factor of it is 0 as well")
         try:
+            with unchanged(self.model):
+                self.model.eval()
+                look = Look(self.remedy, self.model, self._example, self._kwargs, None)
+            zero = look.zero()
+            for site in self._chosen:
+                key = _key(site)
+                if key in look.nonzero():
+                    self.refuse(site, "with its last weight at 0 the branch is not 0")
+                elif zero.get(key, True) is False:
+                    self.refuse(site, "at 0 it gets no gradient: another factor of it is 0 as well")
             self.stop_if_refused()
-        except ValueError:
+        except BaseException:
             with torch.no_grad():
                 for name, before in self._before.items():
                     self._tensors[name].copy_(before)
             raise
 
     def scale(self, alpha: float, learned: Learned) -> Account:
-        """Hangs a factor on the module that each branch ends in."""
-        changes, made = [], []
-        for site, end in self.each():
-            owner = owner_of(next(iter(end.parameters)))
-            module = self.model.get_submodule(owner)
-            weight = next(iter(module.parameters()))
-            value = torch.full(_shape(module, learned), alpha, dtype=weight.dtype)
-            value = value.to(weight.device)
-            if learned == "no":
-                module.register_buffer("branch_scale", value)
-            else:
-                module.branch_scale = nn.Parameter(value)
-                made.append(module.branch_scale)
-            module.register_forward_hook(_times_branch_scale)
-            changes.append(Change(site.name, f"{owner}.branch_scale", 1.0, alpha))
+        """Hangs a factor on the module that each branch ends in, and proves it; else undoes all."""
+        before = self._branches()
+        factors = []
+        try:
+            for site, end in self.each():
+                path = self.ends.carrier(end)
+                factors.append((site, Factor(path, self.model.get_submodule(path), learned)))
+                factors[-1][1].set(PROBE)
+            after = self._branches(before)
+            for site, factor in factors:
+                self.refuse(site, after.why_not(_key(site), PROBE, factor.path or "the model"))
+            self.stop_if_refused()
+        except BaseException:
+            for _, factor in factors:
+                factor.remove()
+            raise
+        for _, factor in factors:
+            factor.set(alpha)
+        made = [factor.value for _, factor in factors if isinstance(factor.value, nn.Parameter)]
+        changes = [
+            Change(site.name, f"{factor.path}.branch_scale".lstrip("."), 1.0, alpha)
+            for site, factor in factors
+        ]
         return Account(self.remedy, tuple(changes), tuple(made))
 
-
-def _shape(module: nn.Module, learned: Learned) -> tuple[int, ...]:
-    if learned != "channel":
-        return ()
-    if isinstance(module, nn.modules.conv._ConvNd):
-        return (module.out_channels, *[1] * len(module.kernel_size))
-    return (int(module.out_features),)  # type: ignore[arg-type]
+    def _branches(self, before: Branches | None = None) -> Branches:
+        return Branches(self.remedy, self.model, self._example, self._kwargs, before)
 
 
-def _times_branch_scale(module: nn.Module, args: object, output: Tensor) -> Tensor:
-    """A hook of the module's own: copies and pickles take it along."""
-    scale: Tensor = module.branch_scale  # type: ignore[assignment]
-    return output * scale
+def _key(site: Site) -> Key:
+    return site.module, site.source, site.occurrence
 
 
 def _size(tensor: Tensor) -> float:

@@ -19,7 +19,16 @@ from skipscope.rule.shortcuts import MATRICES
 Steps = npt.NDArray[np.int64]
 
 #: Connections that take the place of an addition, or hide one.
-_INSTEAD = ("gate", "concatenation", "fused", "stack-sum", "no graph", "transform", "not watched")
+_INSTEAD = (
+    "gate",
+    "concatenation",
+    "fused",
+    "stack-sum",
+    "no graph",
+    "transform",
+    "not watched",
+    "left out",
+)
 
 
 @rule(

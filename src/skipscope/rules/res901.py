@@ -51,7 +51,8 @@ def nothing_found(
 
     What it sees:
         * No site at all after the first capture: an information when gates or concatenations were
-          seen instead (highway networks, U-Nets: connections of another kind), else a warning.
+          seen instead (highway networks, U-Nets: connections of another kind), or when `sites` and
+          `exclude` leave out all that there are; else a warning.
         * A site that stopped reporting: not called in the last `patience` captures, and for more
           than `gaps` times its longest absence before that.
         * A region without graph (under no_grad, in a compiled or reentrant-checkpointed part), and
@@ -107,6 +108,8 @@ def _nothing(
         seen[unseen.what] += max(unseen.count, 1)
     other_kind = any(seen[what] for what in _OTHER_KINDS) and set(seen) <= _BY_DESIGN
     cause = "its connections are of another kind, which have no r" if other_kind else ""
+    if seen["left out"]:
+        cause = "sites= and exclude= leave out every residual addition of the model"
     if intervention:
         cause = f"an intervention took them: {intervention}"
     parts = [f"{count} x {what}" for what, count in seen.most_common()]
