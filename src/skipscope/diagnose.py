@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skipscope.episodes import compare, lift, settle
+from skipscope.episodes import compare, earliest, lift, settle, weigh
 from skipscope.history import History
 from skipscope.names import near
 from skipscope.records import Diagnosis, Finding, Passed, Site, SiteMap, Skipped
@@ -70,10 +70,13 @@ def diagnose(
     looked = {rule.code for rule in chosen} - {skip.code for skip in skipped}
     known = [f for f in previous.findings if f.code in {r.code for r in chosen}] if previous else []
     compared = compare(findings, known, looked)
-    grouped = group([f for f in compared if not f.told], chosen, history.sites)
+    open_ = [f for f in compared if not f.told]
+    rules = {rule.code: rule for rule in chosen}
+    since = [earliest(finding, rules[finding.code], inputs) for finding in open_]
+    grouped = lift(group(open_, chosen, history.sites, since), known)
     told = [f for f in compared if f.told]
     step, epoch = _now(history)
-    return Diagnosis((*lift(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
+    return Diagnosis((*weigh(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
 
 
 def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[Rule, ...]:
@@ -126,15 +129,28 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
     )
 
 
-def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) -> list[Finding]:
+def group(
+    findings: Sequence[Finding],
+    rules: Sequence[Rule],
+    sites: SiteMap,
+    since: Sequence[int] | None = None,
+) -> list[Finding]:
     """Tell for each finding from which root it follows.
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
     sites or within its places; one about a whole stream explains those of `explains_overall` that
     do too. One of a `whole_stream` rule, or at a module without a site, whose depth is unknown,
-    explains those of `explains` anywhere. Nothing that ended before the root began follows from it.
+    explains those of `explains` anywhere. Nothing that began before its cause follows from it.
+
+    Args:
+        findings: what was found.
+        rules: those that looked.
+        sites: of the model.
+        since: for each finding the earliest step at which what it names can have begun
+            (`episodes.earliest`); its first step where None.
     """
+    begun = [finding.first_step for finding in findings] if since is None else since
     by_code = {rule.code: rule for rule in rules}
     spots = [
         frozenset() if by_code[finding.code].whole_stream else _spots(finding, sites)
@@ -142,6 +158,8 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
     ]
 
     def explains(parent: int, child: int) -> bool:
+        if begun[parent] > findings[child].first_step:
+            return False
         rule = by_code[findings[parent].code]
         anywhere = rule.whole_stream or _without_site(findings[parent], sites)
         return _explains(rule, parent, child, findings, spots, anywhere=anywhere)
@@ -182,8 +200,6 @@ def _explains(
     *,
     anywhere: bool,
 ) -> bool:
-    if findings[parent].first_step > findings[child].last_step:
-        return False
     if findings[parent].severity == "info" and findings[child].severity != "info":
         return False  # a note must not hide a warning
     if findings[child].code in rule.explains_here and _inside(findings[child], findings[parent]):

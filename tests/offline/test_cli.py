@@ -426,7 +426,7 @@ def test_compare(version: Path, second: Path, capsys: pytest.CaptureFixture[str]
     head = "skipscope compare  12 and 12 sites  findings: 0 gained, 2 lost, 0 kept"
     assert out.startswith(head)
     assert f"A          {version}"[:60] in out
-    assert "warning RES101 branch-dominance, blocks.2: r 34.0" in out
+    assert "error RES101 branch-dominance, blocks.2: r 34.0" in out
     read = json.loads(run(capsys, "compare", version, second, "--format", "json")[1])
     assert read["schema"] == "skipscope-comparison/1"
     markdown = run(capsys, "compare", version, second, "--format", "markdown", "--ascii")[1]

@@ -160,6 +160,28 @@ def test_grouping_follows_depth_and_time() -> None:
     assert grouped(root, found("RES901", "model")) == [None, None]
 
 
+def test_no_effect_begins_before_its_cause() -> None:
+    cause, early = found("RES401", "model", 1, 9), found("RES201", "model", 0, 9)
+    assert grouped(cause, early) == [None, None]
+    assert grouped(cause, replace(early, first_step=1)) == [None, ("RES401", "model")]
+    rules = tuple(RULES.values())
+    both = [cause, early]  # RES401 could not look before: it may have begun by then
+    assert group(both, rules, chain(12), since=[0, 0])[1].follows == ("RES401", "model")
+
+
+def test_steps_too_large_that_end_in_nan_are_one_error() -> None:
+    """Weights 4 times as large after the first step (a limit of 3), and a loss that is NaN."""
+    history = make_history(np.tile(0.4 * law(chain(12)), (2, 1)), steps=(0, 1))
+    add_updates(history, weight=np.array([[4.0], [16.0]]))
+    add_facts(history, loss=np.array([2.0, np.nan]))
+    judged = diagnose(history, select=["RES401", "RES902"])
+    assert {(f.code, f.severity, f.follows is None) for f in judged.findings} == {
+        ("RES401", "error", True),
+        ("RES902", "error", False),
+    }
+    assert (judged.count("error"), judged.count("warning")) == (1, 0)
+
+
 def test_some_follow_only_at_the_same_sites() -> None:
     root = found("RES103", "blocks.3")
     assert grouped(root, found("RES104", "blocks.3.alpha")) == [None, ("RES103", "blocks.3")]

@@ -49,7 +49,9 @@ def _line(finding: Finding) -> str:
     steps = f"steps {finding.first_step} to {finding.last_step}"
     message = " ".join(finding.message.split())
     where = ",".join(finding.where)
-    return f"{finding.severity} {finding.code} {finding.name} {where}: {message} ({steps})\n"
+    by = finding.evidence.get("severity by")
+    why = f"; {finding.severity} by {by}" if by else ""
+    return f"{finding.severity} {finding.code} {finding.name} {where}: {message} ({steps}{why})\n"
 
 
 COMMAND = Command("check", "exit with 1 when a run has findings", _add, _run)
