@@ -20,7 +20,7 @@ from skipscope.history import History
 from skipscope.records import Finding
 from skipscope.rule import Hit, NotMeasurable, Rule, either, rule
 from skipscope.rule import docs as rule_docs
-from skipscope.rule.gates import Warmup, warmup
+from skipscope.rule.gates import Warmup, after_warmup, warmup
 from skipscope.rule.siblings import blocks, stages
 from skipscope.rules import RULES
 from tests.offline.builders import add_facts, add_updates, make_history, make_map, make_site
@@ -405,6 +405,15 @@ def test_warmup() -> None:
     assert warmup(lr_table(decayed), None, (make_group(0, initial_lr=1e-3),)).end == 0
     restart = np.concatenate([np.full(50, 1e-3), np.linspace(1e-4, 1e-3, 50)])
     assert warmup(lr_table(restart), None, ()).end == 0
+
+
+def test_a_constant_learning_rate_is_not_called_a_warmup() -> None:
+    """After 8 steps nobody knows yet; after 10 it is told. A rate that rises is a warm-up."""
+    with pytest.raises(NotMeasurable, match=r"needs 10 steps, to tell that .* warm up, has 8"):
+        after_warmup(warmup(lr_table([0.1] * 8), None, ()))
+    assert after_warmup(warmup(lr_table([0.1] * 10), None, ())) == 0
+    with pytest.raises(NotMeasurable, match="needs the end of warm-up, not reached at step 7"):
+        after_warmup(warmup(lr_table(np.arange(1, 9) / 10), None, ()))
 
 
 def test_blocks_and_exempt_sites() -> None:
