@@ -107,6 +107,11 @@ def _by_code(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
     """Overrides by code; all are checked, those of rules that do not look too."""
     found: dict[str, dict[str, float]] = {}
     for name, values in thresholds.items():
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"thresholds: {name!r} must have names of thresholds with their values, as in "
+                f"{{'RES101': {{'above': 6.0}}}}, got {values!r}"
+            )
         for code in _codes("thresholds", [name]):
             RULES[code].with_overrides(values)
             found.setdefault(code, {}).update(values)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +116,31 @@ def test_thresholds() -> None:
         diagnose(history, select=["RES901"], thresholds={"RES101": {"abov": 1}})
     with pytest.raises(ValueError, match="thresholds: no rule 'RES999'"):
         diagnose(history, thresholds={"RES999": {"above": 1}})
+
+
+@pytest.mark.parametrize("name", ["above", "siblings", "patience", "min_steps"])
+@pytest.mark.parametrize("value", ["x", None, True, [3], np.nan, np.inf, -np.inf, 1j])
+def test_what_is_no_number_is_no_threshold(name: str, value: object) -> None:
+    """Refused at once, also for a rule that does not look."""
+    wrong: Any = {"RES101": {name: value}}
+    with pytest.raises(ValueError, match=f"'{name}' of RES101 must be .* number.*, got") as told:
+        diagnose(History(), select=["RES901"], thresholds=wrong)
+    assert repr(value) in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["siblings", "reach", "patience", "min_steps"])
+@pytest.mark.parametrize("value", [-1, 2.5])
+def test_what_counts_is_a_whole_number(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' of RES101 must be a whole number of 0 or more"):
+        RULES["RES101"].with_overrides({name: value})
+    as_float = RULES["RES101"].with_overrides({name: 2.0})
+    assert {**as_float.thresholds, **vars(as_float)}[name] == 2
+
+
+def test_thresholds_of_a_rule_have_names() -> None:
+    wrong: Any = {"RES101": 3.0}
+    with pytest.raises(ValueError, match=r"thresholds: 'RES101' must have names .*, got 3\.0"):
+        diagnose(History(), thresholds=wrong)
 
 
 def test_new_is_what_the_previous_diagnosis_did_not_hold() -> None:
