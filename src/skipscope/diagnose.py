@@ -146,7 +146,9 @@ def group(
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
     sites or within its places; one about a whole stream explains those of `explains_overall` that
     do too. One of a `whole_stream` rule, or at a module without a site, whose depth is unknown,
-    explains those of `explains` anywhere. Nothing that began before its cause follows from it.
+    explains those of `explains` anywhere. Nothing that ended before the root began follows from it,
+    and nothing that was there at step 0 from what was not: no step had been taken. Later on limits
+    of several heights see one process, and which is crossed first tells nothing.
 
     Args:
         findings: what was found.
@@ -163,7 +165,7 @@ def group(
     ]
 
     def explains(parent: int, child: int) -> bool:
-        if begun[parent] > findings[child].first_step:
+        if begun[parent] > 0 and findings[child].first_step == 0:
             return False
         rule = by_code[findings[parent].code]
         anywhere = rule.whole_stream or _without_site(findings[parent], sites)
@@ -205,6 +207,8 @@ def _explains(
     *,
     anywhere: bool,
 ) -> bool:
+    if findings[parent].first_step > findings[child].last_step:
+        return False
     if findings[parent].severity == "info" and findings[child].severity != "info":
         return False  # a note must not hide a warning
     if findings[child].code in rule.explains_here and _inside(findings[child], findings[parent]):

@@ -186,9 +186,10 @@ def test_grouping_follows_depth_and_time() -> None:
     assert grouped(root, found("RES901", "model")) == [None, None]
 
 
-def test_no_effect_begins_before_its_cause() -> None:
-    cause, early = found("RES401", "model", 1, 9), found("RES201", "model", 0, 9)
+def test_what_was_there_before_the_first_step_follows_from_nothing_later() -> None:
+    cause, early = found("RES401", "model", 2, 9), found("RES201", "model", 0, 9)
     assert grouped(cause, early) == [None, None]
+    # Both are of training: the limit of the effect is lower, and is crossed first.
     assert grouped(cause, replace(early, first_step=1)) == [None, ("RES401", "model")]
     rules = tuple(RULES.values())
     both = [cause, early]  # RES401 could not look before: it may have begun by then
