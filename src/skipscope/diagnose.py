@@ -238,10 +238,14 @@ def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
 
 
 def _inside(child: Finding, parent: Finding) -> bool:
-    """Whether every place of the one is, or is a part of, a place of the other."""
-    return all(
-        any(f"{one}.".startswith(f"{other}.") for other in parent.where) for one in child.where
+    """Whether every place of the one is, or is a part of, a place of the other.
+
+    `blocks.1/mlp`, a site, is also the path of what its branch is made of: `blocks.1.mlp`.
+    """
+    ours, theirs = (
+        [f"{place}.".replace("/", ".") for place in finding.where] for finding in (parent, child)
     )
+    return all(any(one.startswith(other) for other in ours) for one in theirs)
 
 
 def _without_site(finding: Finding, sites: SiteMap) -> bool:

@@ -19,6 +19,7 @@ import skipscope.rules as rules_package
 from skipscope.diagnose import choose, diagnose, group
 from skipscope.history import History
 from skipscope.records import Finding
+from skipscope.reports import console
 from skipscope.rule import Hit, NotMeasurable, Rule, either, rule
 from skipscope.rule import docs as rule_docs
 from skipscope.rule.gates import Warmup, after_warmup, warmup
@@ -207,6 +208,32 @@ def test_steps_too_large_that_end_in_nan_are_one_error() -> None:
         ("RES902", "error", False),
     }
     assert (judged.count("error"), judged.count("warning")) == (1, 0)
+
+
+def test_a_finding_at_one_site_marks_that_site_alone() -> None:
+    """Two sites a block: the branch of blocks.3/mlp is at r = 34, its neighbours are healthy."""
+    sites = make_map(
+        *(
+            make_site(k, name=f"blocks.{k // 2}/{part}", module=f"blocks.{k // 2}", source=part)
+            for k in range(16)
+            for part in (("attn", "mlp")[k % 2],)
+        )
+    )
+    r = np.full(16, 0.35)
+    r[7] = 34
+    history = make_history(np.tile(r, (7, 1)), steps=SPARSE, sites=sites)
+    diagnosis = diagnose(history, select=["RES101"])
+    assert [f.where for f in diagnosis.roots] == [("blocks.3/mlp",)]
+    lines = console(history, diagnosis).splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("!")] == ["blocks.3/mlp"]
+
+
+def test_what_a_branch_is_made_of_lies_in_its_site() -> None:
+    """A frozen weight is in no site's parameters, so only its path tells."""
+    sites = make_map(make_site(0, name="net.1/mlp", module="net.1", parameters=()))
+    dead, frozen = found("RES103", "net.1/mlp"), found("RES104", "net.1.mlp.0.weight")
+    (_, follows) = group([dead, frozen], tuple(RULES.values()), sites)
+    assert follows.follows == ("RES103", "net.1/mlp")
 
 
 def test_some_follow_only_at_the_same_sites() -> None:

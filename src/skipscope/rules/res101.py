@@ -240,7 +240,7 @@ def _site_hit(
     cause, weights = _heavy_weight(seen, site)
     spread = f"; those before it {short(before[0])} to {short(before[1])}" if before else ""
     return Hit(
-        where=(site.module or "model",),
+        where=(site.name,),
         value=r,
         expectation=f"r about {short(wanted)} (median of its siblings, law 1/sqrt(k+1){spread})",
         message=f"r {short(r)} at {site.name}, {short(r / wanted)}x that of its siblings"
