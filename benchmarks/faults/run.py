@@ -90,12 +90,15 @@ def _at_places(finding: Finding, places: Sequence[str], spreading: bool) -> bool
 
 
 def touches(where: str, place: str) -> bool:
-    """Whether one path is the other, or a part of it.
+    """Whether one path is the other, or a part of it; a site `blocks.1/mlp` is one of its block.
 
     >>> touches("blocks.1.mlp", "blocks.1"), touches("blocks.1", "blocks.10")
     (True, False)
+    >>> touches("blocks.1/mlp", "blocks.1"), touches("blocks.1/mlp", "blocks.1.attention")
+    (True, False)
     """
-    return where == place or where.startswith(f"{place}.") or place.startswith(f"{where}.")
+    one, other = (f"{path}.".replace("/", ".") for path in (where, place))
+    return one.startswith(other) or other.startswith(one)
 
 
 def _row(finding: Finding) -> dict[str, Any]:

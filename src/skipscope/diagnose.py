@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skipscope.episodes import compare, lift, settle
+from skipscope.episodes import compare, earliest, lift, settle, weigh
 from skipscope.history import History
 from skipscope.names import near
 from skipscope.records import Diagnosis, Finding, Passed, Site, SiteMap, Skipped
@@ -70,10 +70,13 @@ def diagnose(
     looked = {rule.code for rule in chosen} - {skip.code for skip in skipped}
     known = [f for f in previous.findings if f.code in {r.code for r in chosen}] if previous else []
     compared = compare(findings, known, looked)
-    grouped = group([f for f in compared if not f.told], chosen, history.sites)
+    open_ = [f for f in compared if not f.told]
+    rules = {rule.code: rule for rule in chosen}
+    since = [earliest(finding, rules[finding.code], inputs) for finding in open_]
+    grouped = lift(group(open_, chosen, history.sites, since), known)
     told = [f for f in compared if f.told]
     step, epoch = _now(history)
-    return Diagnosis((*lift(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
+    return Diagnosis((*weigh(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
 
 
 def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[Rule, ...]:
@@ -103,6 +106,11 @@ def _by_code(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[st
     """Overrides by code; all are checked, those of rules that do not look too."""
     found: dict[str, dict[str, float]] = {}
     for name, values in thresholds.items():
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"thresholds: {name!r} must have names of thresholds with their values, as in "
+                f"{{'RES101': {{'above': 6.0}}}}, got {values!r}"
+            )
         for code in _codes("thresholds", [name]):
             RULES[code].with_overrides(values)
             found.setdefault(code, {}).update(values)
@@ -125,15 +133,30 @@ def _finding(rule: Rule, hit: Hit) -> Finding:
     )
 
 
-def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) -> list[Finding]:
+def group(
+    findings: Sequence[Finding],
+    rules: Sequence[Rule],
+    sites: SiteMap,
+    since: Sequence[int] | None = None,
+) -> list[Finding]:
     """Tell for each finding from which root it follows.
 
     A finding at a site explains those of the codes in its rule's `explains` that lie at or after
     that site in its stream, or concern a whole stream, and those of `explains_here` at the same
     sites or within its places; one about a whole stream explains those of `explains_overall` that
     do too. One of a `whole_stream` rule, or at a module without a site, whose depth is unknown,
-    explains those of `explains` anywhere. Nothing that ended before the root began follows from it.
+    explains those of `explains` anywhere. Nothing that ended before the root began follows from it,
+    and nothing that was there at step 0 from what was not: no step had been taken. Later on limits
+    of several heights see one process, and which is crossed first tells nothing.
+
+    Args:
+        findings: what was found.
+        rules: those that looked.
+        sites: of the model.
+        since: for each finding the earliest step at which what it names can have begun
+            (`episodes.earliest`); its first step where None.
     """
+    begun = [finding.first_step for finding in findings] if since is None else since
     by_code = {rule.code: rule for rule in rules}
     spots = [
         frozenset() if by_code[finding.code].whole_stream else _spots(finding, sites)
@@ -141,6 +164,8 @@ def group(findings: Sequence[Finding], rules: Sequence[Rule], sites: SiteMap) ->
     ]
 
     def explains(parent: int, child: int) -> bool:
+        if begun[parent] > 0 and findings[child].first_step == 0:
+            return False
         rule = by_code[findings[parent].code]
         anywhere = rule.whole_stream or _without_site(findings[parent], sites)
         return _explains(rule, parent, child, findings, spots, anywhere=anywhere)
@@ -212,10 +237,14 @@ def _spots(finding: Finding, sites: SiteMap) -> frozenset[tuple[int, int]]:
 
 
 def _inside(child: Finding, parent: Finding) -> bool:
-    """Whether every place of the one is, or is a part of, a place of the other."""
-    return all(
-        any(f"{one}.".startswith(f"{other}.") for other in parent.where) for one in child.where
+    """Whether every place of the one is, or is a part of, a place of the other.
+
+    `blocks.1/mlp`, a site, is also the path of what its branch is made of: `blocks.1.mlp`.
+    """
+    ours, theirs = (
+        [f"{place}.".replace("/", ".") for place in finding.where] for finding in (parent, child)
     )
+    return all(any(one.startswith(other) for other in ours) for one in theirs)
 
 
 def _without_site(finding: Finding, sites: SiteMap) -> bool:

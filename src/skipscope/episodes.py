@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Finding, Severity, Status
-from skipscope.rule import Inputs, Rule
+from skipscope.rule import Inputs, NotMeasurable, Rule
 
-_GRAVITY: Mapping[Severity, int] = {"info": 0, "warning": 1, "error": 2}
+#: From mild to grave.
+GRAVITY: Mapping[Severity, int] = {"info": 0, "warning": 1, "error": 2}
 
 
 def settle(finding: Finding, rule: Rule, inputs: Inputs, *, stands: bool = False) -> Finding:
@@ -42,7 +43,8 @@ def looks(rule: Rule, inputs: Inputs, where: Sequence[str]) -> npt.NDArray[np.in
     """The steps in which a rule could look at these places.
 
     Those in which every table that it needs was measured there: in a column of that name, or of a
-    part of it, or in any column where the table has none. A rule that needs no table looks at those
+    part of it, or in any column where the table has none. A value that is not finite is no look: a
+    stream at NaN has not recovered. A rule that needs no table looks at those
     that it can do without, or else at each capture.
     """
     tables = {
@@ -60,8 +62,8 @@ def looks(rule: Rule, inputs: Inputs, where: Sequence[str]) -> npt.NDArray[np.in
 
 def _measured(table: Table, where: Sequence[str]) -> npt.NDArray[np.int64]:
     at = [k for k, name in enumerate(table.columns) if any(_touches(name, p) for p in where)]
-    missing = table.missing[:, at] if at else table.missing
-    steps: npt.NDArray[np.int64] = table.steps[~missing.all(axis=1)]
+    seen = ~table.missing & np.isfinite(table.values)
+    steps: npt.NDArray[np.int64] = table.steps[(seen[:, at] if at else seen).any(axis=1)]
     return steps
 
 
@@ -69,6 +71,21 @@ def _touches(column: str, place: str) -> bool:
     """Whether one is the other, or a part of it: `blocks.1`, `blocks.1/attn`, `blocks.1.norm`."""
     shorter, longer = sorted((column, place), key=len)
     return longer == shorter or longer.startswith((f"{shorter}.", f"{shorter}/"))
+
+
+def earliest(finding: Finding, rule: Rule, inputs: Inputs) -> int:
+    """The earliest step at which what a finding names can have begun.
+
+    That is after the last step in which its rule could look at its places and did not see it: a
+    rule that waits for the end of warm-up, or for a capture, finds late what began before.
+    """
+    try:
+        start = rule.gate(inputs).start
+    except NotMeasurable:
+        return 0
+    before = looks(rule, inputs, finding.where)
+    before = before[(before >= start) & (before < finding.first_step)]
+    return int(before[-1]) + 1 if len(before) else 0
 
 
 def compare(
@@ -114,6 +131,28 @@ def lift(findings: Sequence[Finding], known: Sequence[Finding]) -> list[Finding]
     return [settled(finding) for finding in findings]
 
 
+def weigh(findings: Sequence[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """A root is as grave as the gravest that follows from it: a warning must not hide an error.
+
+    Of a root that stands, what has ended does not count.
+    """
+
+    def weighed(root: Finding) -> Finding:
+        if root.follows:
+            return root
+        over = root.status == "resolved"
+        effects = [one for one in findings if one.follows == _place(root)]
+        counting = [one for one in effects if over or one.status != "resolved"]
+        gravest = max([root, *counting], key=lambda one: GRAVITY[one.severity])
+        if gravest is root:
+            return root
+        by = {"severity by": f"{gravest.code} {gravest.name}"}
+        raised = replace(root, severity=gravest.severity, evidence={**root.evidence, **by})
+        return raised if over else _standing(raised, known)
+
+    return [weighed(finding) for finding in findings]
+
+
 def _place(finding: Finding) -> tuple[str, str]:
     """What `Finding.follows` names a root by."""
     return finding.code, finding.where[0]
@@ -123,8 +162,8 @@ def _standing(finding: Finding, known: Sequence[Finding]) -> Finding:
     """New is what the last report did not have: another place, less grave there, or ended."""
     before = [old for old in known if old.code == finding.code and old.status != "resolved"]
     places = {place for old in before for place in old.where}
-    gravest = max((_GRAVITY[old.severity] for old in before), default=-1)
-    new = not places.issuperset(finding.where) or _GRAVITY[finding.severity] > gravest
+    gravest = max((GRAVITY[old.severity] for old in before), default=-1)
+    new = not places.issuperset(finding.where) or GRAVITY[finding.severity] > gravest
     status: Status = "new" if new else "continuing"
     return replace(finding, status=status)
 

@@ -10,7 +10,7 @@ from skipscope.history import History
 from skipscope.loggers import Loggers
 from skipscope.options import Options
 from skipscope.publish import Outlet, announce, publish, summary
-from skipscope.records import Diagnosis
+from skipscope.records import Diagnosis, Severity
 from skipscope.rule import Rule
 
 logger = logging.getLogger("skipscope")
@@ -27,7 +27,7 @@ class Judge:
         self.options = options
         #: the diagnosis of the last capture
         self.latest: Diagnosis | None = None
-        self._announced: set[tuple[str, str]] = set()
+        self._announced: dict[tuple[str, str], Severity] = {}
         self._reported: Diagnosis | None = None
         self._failed: set[str] = set()
         self._outlet = Outlet()

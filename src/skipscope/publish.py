@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from skipscope.episodes import GRAVITY
 from skipscope.history import History
 from skipscope.loggers import Loggers
 from skipscope.options import Options
-from skipscope.records import Diagnosis, Finding
+from skipscope.records import Diagnosis, Finding, Severity
 
 logger = logging.getLogger("skipscope")
 _FILES = {"markdown": "report.md", "json": "report.json"}
@@ -112,23 +113,25 @@ def say(text: str) -> None:
         rest = rest[written:]
 
 
-def announce(diagnosis: Diagnosis, known: set[tuple[str, str]]) -> None:
+def announce(diagnosis: Diagnosis, known: dict[tuple[str, str], Severity]) -> None:
     """Logs each root finding once, under its own logger's name, so that it can be filtered.
 
-    One that has ended is forgotten, and logged again when it comes back.
+    One that has ended is forgotten, and logged again when it comes back. One that is graver than
+    before is logged again.
 
     Args:
         diagnosis: what the rules say now.
-        known: code and place of what was logged; changed here.
+        known: code and place of what was logged, and how grave it was; changed here.
     """
     ended = [finding for finding in diagnosis.findings if finding.status == "resolved"]
     there = [finding for finding in diagnosis.findings if finding.status != "resolved"]
-    known -= _places(*ended) - _places(*there)
+    for place in _places(*ended) - _places(*there):
+        known.pop(place, None)
     for finding in diagnosis.standing:
-        places = _places(finding)
-        if finding.severity == "info" or places <= known:
+        said = [GRAVITY[known.get(place, "info")] for place in _places(finding)]
+        if GRAVITY[finding.severity] <= min(said):
             continue
-        known |= places
+        known.update(dict.fromkeys(_places(finding), finding.severity))
         logging.getLogger(f"skipscope.{finding.code}").warning(
             "step %d: %s %s at %s: %s (skipscope explain %s)",
             diagnosis.step,

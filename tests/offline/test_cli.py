@@ -175,12 +175,28 @@ def test_check_can_write_the_report_for_programs(
     assert [root["finding"]["code"] for root in report["roots"]] == ["RES101"]
 
 
-def test_check_says_when_nothing_was_judged(
+def test_a_run_that_nothing_was_judged_of_does_not_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, "check", write(tmp_path, History()))
-    assert (code, out) == (0, "")
-    assert "no rule could look at this run" in err
+    path = write(tmp_path, History())
+    code, out, err = run(capsys, "check", path)
+    assert (code, out) == (2, "")
+    assert "no rule could look at this run, no step of it was captured" in err
+    code, out, _ = run(capsys, "check", path, "--format", "json")
+    assert (code, json.loads(out)["roots"]) == (2, [])
+    captured = changing(tmp_path / "run", *[False] * 4)
+    code, out, err = run(capsys, "check", captured, "--select", "RES203")  # needs 1000 steps
+    assert (code, out) == (2, "")
+    assert "no rule could look at this run, `skipscope report` says what each rule needs" in err
+
+
+@pytest.mark.parametrize("kept", [0, 10, 200])
+def test_a_file_that_was_cut_off_before_a_capture_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: int
+) -> None:
+    file = changing(tmp_path / "run", *[True] * 4)
+    file.write_bytes(file.read_bytes()[:kept])
+    assert run(capsys, "check", file)[:2] == (2, "")
 
 
 @pytest.mark.parametrize("command", ["check", "report"])
@@ -448,7 +464,7 @@ def test_compare(version: Path, second: Path, capsys: pytest.CaptureFixture[str]
     head = "skipscope compare  12 and 12 sites  findings: 0 gained, 2 lost, 0 kept"
     assert out.startswith(head)
     assert f"A          {version}"[:60] in out
-    assert "warning RES101 branch-dominance, blocks.2: r 34.0" in out
+    assert "error RES101 branch-dominance, blocks.2: r 34.0" in out
     read = json.loads(run(capsys, "compare", version, second, "--format", "json")[1])
     assert read["schema"] == "skipscope-comparison/1"
     markdown = run(capsys, "compare", version, second, "--format", "markdown", "--ascii")[1]

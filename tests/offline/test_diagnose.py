@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ import skipscope.rules as rules_package
 from skipscope.diagnose import choose, diagnose, group
 from skipscope.history import History
 from skipscope.records import Finding
+from skipscope.reports import console
 from skipscope.rule import Hit, NotMeasurable, Rule, either, rule
 from skipscope.rule import docs as rule_docs
-from skipscope.rule.gates import Warmup, warmup
+from skipscope.rule.gates import Warmup, after_warmup, warmup
 from skipscope.rule.siblings import blocks, stages
 from skipscope.rules import RULES
 from tests.offline.builders import add_facts, add_updates, make_history, make_map, make_site
@@ -118,6 +120,31 @@ def test_thresholds() -> None:
         diagnose(history, thresholds={"RES999": {"above": 1}})
 
 
+@pytest.mark.parametrize("name", ["above", "siblings", "patience", "min_steps"])
+@pytest.mark.parametrize("value", ["x", None, True, [3], np.nan, np.inf, -np.inf, 1j])
+def test_what_is_no_number_is_no_threshold(name: str, value: object) -> None:
+    """Refused at once, also for a rule that does not look."""
+    wrong: Any = {"RES101": {name: value}}
+    with pytest.raises(ValueError, match=f"'{name}' of RES101 must be .* number.*, got") as told:
+        diagnose(History(), select=["RES901"], thresholds=wrong)
+    assert repr(value) in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["siblings", "reach", "patience", "min_steps"])
+@pytest.mark.parametrize("value", [-1, 2.5])
+def test_what_counts_is_a_whole_number(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' of RES101 must be a whole number of 0 or more"):
+        RULES["RES101"].with_overrides({name: value})
+    as_float = RULES["RES101"].with_overrides({name: 2.0})
+    assert {**as_float.thresholds, **vars(as_float)}[name] == 2
+
+
+def test_thresholds_of_a_rule_have_names() -> None:
+    wrong: Any = {"RES101": 3.0}
+    with pytest.raises(ValueError, match=r"thresholds: 'RES101' must have names .*, got 3\.0"):
+        diagnose(History(), thresholds=wrong)
+
+
 def test_new_is_what_the_previous_diagnosis_did_not_hold() -> None:
     first = diagnose(drowned())
     assert first.findings[0].new
@@ -159,6 +186,55 @@ def test_grouping_follows_depth_and_time() -> None:
         None,
     ]
     assert grouped(root, found("RES901", "model")) == [None, None]
+
+
+def test_what_was_there_before_the_first_step_follows_from_nothing_later() -> None:
+    cause, early = found("RES401", "model", 2, 9), found("RES201", "model", 0, 9)
+    assert grouped(cause, early) == [None, None]
+    # Both are of training: the limit of the effect is lower, and is crossed first.
+    assert grouped(cause, replace(early, first_step=1)) == [None, ("RES401", "model")]
+    rules = tuple(RULES.values())
+    both = [cause, early]  # RES401 could not look before: it may have begun by then
+    assert group(both, rules, chain(12), since=[0, 0])[1].follows == ("RES401", "model")
+
+
+def test_steps_too_large_that_end_in_nan_are_one_error() -> None:
+    """Weights 4 times as large after the first step (a limit of 3), and a loss that is NaN."""
+    history = make_history(np.tile(0.4 * law(chain(12)), (2, 1)), steps=(0, 1))
+    add_updates(history, weight=np.array([[4.0], [16.0]]))
+    add_facts(history, loss=np.array([2.0, np.nan]))
+    judged = diagnose(history, select=["RES401", "RES902"])
+    assert {(f.code, f.severity, f.follows is None) for f in judged.findings} == {
+        ("RES401", "error", True),
+        ("RES902", "error", False),
+    }
+    assert (judged.count("error"), judged.count("warning")) == (1, 0)
+
+
+def test_a_finding_at_one_site_marks_that_site_alone() -> None:
+    """Two sites a block: the branch of blocks.3/mlp is at r = 34, its neighbours are healthy."""
+    sites = make_map(
+        *(
+            make_site(k, name=f"blocks.{k // 2}/{part}", module=f"blocks.{k // 2}", source=part)
+            for k in range(16)
+            for part in (("attn", "mlp")[k % 2],)
+        )
+    )
+    r = np.full(16, 0.35)
+    r[7] = 34
+    history = make_history(np.tile(r, (7, 1)), steps=SPARSE, sites=sites)
+    diagnosis = diagnose(history, select=["RES101"])
+    assert [f.where for f in diagnosis.roots] == [("blocks.3/mlp",)]
+    lines = console(history, diagnosis).splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("!")] == ["blocks.3/mlp"]
+
+
+def test_what_a_branch_is_made_of_lies_in_its_site() -> None:
+    """A frozen weight is in no site's parameters, so only its path tells."""
+    sites = make_map(make_site(0, name="net.1/mlp", module="net.1", parameters=()))
+    dead, frozen = found("RES103", "net.1/mlp"), found("RES104", "net.1.mlp.0.weight")
+    (_, follows) = group([dead, frozen], tuple(RULES.values()), sites)
+    assert follows.follows == ("RES103", "net.1/mlp")
 
 
 def test_some_follow_only_at_the_same_sites() -> None:
@@ -384,6 +460,15 @@ def test_warmup() -> None:
     assert warmup(lr_table(decayed), None, (make_group(0, initial_lr=1e-3),)).end == 0
     restart = np.concatenate([np.full(50, 1e-3), np.linspace(1e-4, 1e-3, 50)])
     assert warmup(lr_table(restart), None, ()).end == 0
+
+
+def test_a_constant_learning_rate_is_not_called_a_warmup() -> None:
+    """After 8 steps nobody knows yet; after 10 it is told. A rate that rises is a warm-up."""
+    with pytest.raises(NotMeasurable, match=r"needs 10 steps, to tell that .* warm up, has 8"):
+        after_warmup(warmup(lr_table([0.1] * 8), None, ()))
+    assert after_warmup(warmup(lr_table([0.1] * 10), None, ())) == 0
+    with pytest.raises(NotMeasurable, match="needs the end of warm-up, not reached at step 7"):
+        after_warmup(warmup(lr_table(np.arange(1, 9) / 10), None, ()))
 
 
 def test_blocks_and_exempt_sites() -> None:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from skipscope.diagnose import diagnose
-from skipscope.episodes import compare, lift, looks, settle
+from skipscope.episodes import compare, earliest, lift, looks, settle, weigh
 from skipscope.history import History
 from skipscope.publish import announce, summary
-from skipscope.records import Diagnosis, Finding
+from skipscope.records import Diagnosis, Finding, Severity
 from skipscope.reports import console, json, markdown
-from skipscope.rule import Hit, Inputs, Rule, rule
+from skipscope.rule import Hit, Inputs, Rule, Warmup, rule
 from skipscope.rule.docs import HEADINGS
 from skipscope.rules import RULES
 from tests.offline.builders import add_facts, add_updates, make_history, make_map, make_site
@@ -245,6 +245,56 @@ def test_what_ended_with_its_cause_does_not_come_back_by_itself() -> None:
     assert {(f.status, f.told) for f in later.findings} == {("resolved", True)}
 
 
+def test_a_root_is_as_grave_as_what_follows_from_it() -> None:
+    cause = found(status="continuing")
+    effect = found("RES902", "model", severity="error", follows=("RES101", "blocks.5"))
+    root, other = weigh([cause, effect], [found()])
+    assert (root.severity, root.status, other) == ("error", "new", effect)  # graver than it was
+    assert root.evidence["severity by"] == "RES902 branch-dominance"
+    assert weigh([cause, effect], [root])[0].status == "continuing"
+    diagnosis = Diagnosis((root, other))
+    assert (diagnosis.count("error"), diagnosis.count("warning")) == (1, 0)
+    assert summary(RUN, diagnosis, "skipscope")["skipscope/errors"] == 1.0
+    milder = replace(effect, severity="info")
+    assert weigh([cause, milder], [found()]) == [cause, milder]
+    over = replace(effect, status="resolved")
+    assert weigh([cause, over], [found()])[0] == cause  # what has ended does not count
+    ended = replace(cause, status="resolved")
+    assert [f.severity for f in weigh([ended, over], [root])] == ["error", "error"]
+    assert [f.status for f in weigh([ended, over], [root])] == ["resolved", "resolved"]
+    elsewhere = replace(effect, follows=("RES101", "blocks.1"))
+    assert weigh([cause, elsewhere], [])[0] == cause
+
+
+@pytest.mark.parametrize("gone", [np.nan, np.inf])
+def test_a_stream_that_is_not_finite_has_not_recovered(gone: float) -> None:
+    """Growth of 2 a site from step 0; from the third capture on every sum is NaN or infinite."""
+    r = np.full((6, SITES), 3.0)
+    r[2:] = gone
+    with np.errstate(invalid="ignore"):
+        history = make_history(r)
+    first = diagnose(make_history(r[:2]), select=["RES201"])
+    assert first.count("error", "warning") == 1
+    (finding,) = [f for f in first.findings if f.code == "RES201"]
+    later = diagnose(history, select=["RES201"], previous=first)
+    assert {f.status for f in later.findings if f.where == finding.where} == {"continuing"}
+    ours = Inputs({}, history)
+    assert looks(declared(by_captures), ours, ("blocks.2",)).tolist() == [0, 1]
+
+
+def test_what_a_rule_could_have_seen_began_after_its_last_look() -> None:
+    inputs = Inputs({}, make_history(np.full((3, 4), 0.5), steps=[0, 10, 20]))
+    seen = declared(by_captures)
+    where = found(where="blocks.2", first_step=20, last_step=20)
+    assert earliest(where, seen, inputs) == 11
+    assert earliest(replace(where, first_step=0), seen, inputs) == 0
+    assert earliest(where, replace(seen, min_steps=99), inputs) == 0  # its gate is closed
+    heated = Inputs({"warmup": Warmup(10, 20)}, inputs.history)
+    assert earliest(where, replace(seen, after_warmup=True), heated) == 11
+    late = Inputs({"warmup": Warmup(15, 20)}, inputs.history)
+    assert earliest(where, replace(seen, after_warmup=True), late) == 0  # never looked before
+
+
 # ------------------------------------------------------------------------------ what is said
 
 RUN = make_history(np.full((9, SITES), 0.35), steps=np.arange(9) * 100)
@@ -304,7 +354,7 @@ def test_numbers_to_watch_count_what_stands() -> None:
 
 
 def test_the_log_has_each_episode_once(caplog: pytest.LogCaptureFixture) -> None:
-    known: set[tuple[str, str]] = set()
+    known: dict[tuple[str, str], Severity] = {}
 
     def said(*findings: Finding) -> int:
         caplog.clear()
@@ -318,3 +368,6 @@ def test_the_log_has_each_episode_once(caplog: pytest.LogCaptureFixture) -> None
     assert said(ENDED) == 0
     assert said(replace(ENDED, told=True), found(first_step=600, last_step=800)) == 1
     assert said(replace(ENDED, told=True), found(first_step=600, last_step=850)) == 0
+    assert said(found(status="continuing", severity="error")) == 1
+    assert said(found(status="continuing", severity="error")) == 0
+    assert said(found(status="continuing")) == 0

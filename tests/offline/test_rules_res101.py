@@ -59,6 +59,23 @@ def test_a_half_that_is_larger_is_no_site_of_its_own(half: int) -> None:
     assert [hit for hit in look(r, chain(16)) if hit.where[0].startswith("blocks.")] == []
 
 
+@pytest.mark.parametrize("zero", [1, 3, 4])
+def test_a_branch_of_zero_among_three_siblings_hides_nothing(zero: int) -> None:
+    """Sites 1 to 4 are judged, the first of a stage is not."""
+    r = np.array([0.4, 0.3, 11.0, 0.3, 0.3])
+    r[zero] = 0.0
+    (hit,) = look(r, chain(5))
+    assert hit.where == ("blocks.2",)
+    assert hit.evidence["expected"] == pytest.approx(0.3)
+
+
+def test_what_no_sibling_can_be_compared_with_is_no_pass() -> None:
+    """Of three siblings of site 2 one is above 0, and half of three are two."""
+    with pytest.raises(NotMeasurable, match=r"one site: needs 3 siblings .* at blocks\.2, blocks"):
+        look([0.4, 0.0, 11.0, 0.3, 0.0], chain(5))
+    assert look([0.0] * 5, chain(5)) == ()  # every branch at 0: nothing is too large
+
+
 def test_two_dominating_branches_are_two() -> None:
     r = case_25(4, 16)
     r[10] = 5.0

@@ -80,7 +80,7 @@ def test_both_sites_of_the_first_block_are_one_finding() -> None:
         "sites": pairs,
     }
     (hit,) = RULE.run(given)
-    assert (hit.where, hit.value) == (("h.0",), 14)
+    assert (hit.where, hit.value) == (("blocks.0", "blocks.1"), 14)
     assert "embedding" in hit.cause
 
 

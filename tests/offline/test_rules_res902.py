@@ -102,7 +102,7 @@ def test_what_came_in_with_x() -> None:
 
 
 def test_inside_a_branch_comes_before_its_addition() -> None:
-    sites = make_map(make_site(0), make_site(1), make_site(2, depth=1, nested=True, module="in"))
+    sites = make_map(make_site(0), make_site(1), make_site(2, depth=1, nested=True, name="in"))
     bad = [(0, [1, 2], NAN)]
     (hit,) = look({"max_branch": bad, "max_sum": bad}, sites)
     assert hit.where == ("in",)

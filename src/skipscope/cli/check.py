@@ -10,8 +10,10 @@ from skipscope.cli._pages import tell
 from skipscope.cli._runs import add_run, judged
 
 if TYPE_CHECKING:
+    from skipscope.history import History
     from skipscope.records import Finding
 
+UNJUDGED = 2  #: exit status where no rule looked: neither healthy nor sick
 SEVERITIES = ("info", "warning", "error")  #: from mild to grave
 
 
@@ -37,11 +39,20 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     history, diagnosis = judged(arguments.path, arguments)
     grave = SEVERITIES[SEVERITIES.index(arguments.fail_on) :]
     found = [finding for finding in diagnosis.standing if finding.severity in grave]
+    status = int(bool(found))
     if not diagnosis.findings and not diagnosis.passed:
-        tell(f"{arguments.path}: no rule could look at this run")
+        tell(f"{arguments.path}: no rule could look at this run, {_why(history)}")
+        status = UNJUDGED
     if arguments.format == "json":
-        return json(history, diagnosis), int(bool(found))
-    return "".join(map(_line, found)), int(bool(found))
+        return json(history, diagnosis), status
+    return "".join(map(_line, found)), status
+
+
+def _why(history: History) -> str:
+    """What to do about a run that nothing was judged of."""
+    if not len(history.capture_steps):
+        return "no step of it was captured: the file is empty, cut off, or of a run that just began"
+    return "`skipscope report` says what each rule needs"
 
 
 def _line(finding: Finding) -> str:
@@ -49,7 +60,9 @@ def _line(finding: Finding) -> str:
     steps = f"steps {finding.first_step} to {finding.last_step}"
     message = " ".join(finding.message.split())
     where = ",".join(finding.where)
-    return f"{finding.severity} {finding.code} {finding.name} {where}: {message} ({steps})\n"
+    by = finding.evidence.get("severity by")
+    why = f"; {finding.severity} by {by}" if by else ""
+    return f"{finding.severity} {finding.code} {finding.name} {where}: {message} ({steps}{why})\n"
 
 
 COMMAND = Command("check", "exit with 1 when a run has findings", _add, _run)

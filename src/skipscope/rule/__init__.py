@@ -9,9 +9,11 @@ It yields a `Hit` per finding or raises `NotMeasurable`; a rule of several arms 
 from __future__ import annotations
 
 import inspect
+import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,7 +139,8 @@ class Rule:
         """This rule with other thresholds.
 
         Raises:
-            ValueError: no such threshold, naming those that come near.
+            ValueError: no such threshold, naming those that come near; a value that is no finite
+                number, or no whole one of 0 or more where the threshold counts something.
         """
         known = self.defaults
         for name in overrides:
@@ -146,11 +149,27 @@ class Rule:
                     f"thresholds: {self.code} has no threshold {name!r} (`skipscope explain "
                     f"{self.code}` lists them){near(name, known)}"
                 )
-        chosen = {name: overrides.get(name, value) for name, value in self.thresholds.items()}
+        checked = {name: self._checked(name, known[name], overrides[name]) for name in overrides}
+        chosen = {name: checked.get(name, value) for name, value in self.thresholds.items()}
         patience, min_steps = (
-            int(overrides.get(name, known[name])) for name in ("patience", "min_steps")
+            int(checked.get(name, known[name])) for name in ("patience", "min_steps")
         )
         return replace(self, thresholds=chosen, patience=patience, min_steps=min_steps)
+
+    def _checked(self, name: str, default: float, value: object) -> float:
+        """A value for a threshold; one whose default is a whole number counts something."""
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        given = float(cast("float", value)) if number else math.nan
+        counts = isinstance(default, int)
+        if math.isfinite(given) and not counts:
+            return given
+        if given >= 0 and given.is_integer():
+            return int(given)
+        wanted = "whole number of 0 or more" if counts else "finite number"
+        raise ValueError(
+            f"thresholds: {name!r} of {self.code} must be a {wanted}, got {value!r} "
+            f"(its default is {default}; to keep the rule quiet, `ignore` it)"
+        )
 
     def gate(self, inputs: Inputs) -> Gate:
         """Check the gates of the whole rule.

@@ -33,6 +33,7 @@ class Warmup:
 
     end: int | None
     last: int = 0  #: last step known
+    quiet: int = 0  #: steps known, where the learning rate has not risen so far and `end` is None
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def warmup(lr: Table, skipped: Table | None, groups: Sequence[Group]) -> Warmup:
     for last_rise, next_rise in pairwise(edges):
         if next_rise - last_rise > LOOK_BACK:
             return Warmup(int(steps[last_rise + 1]), int(steps[-1]))
-    return Warmup(None, int(steps[-1]))
+    return Warmup(None, int(steps[-1]), 0 if rising.any() else len(steps))
 
 
 def _peak(options: Mapping[str, float | bool | str | None]) -> float:
@@ -127,6 +128,11 @@ def after_warmup(found: Warmup, steps: int = 0) -> int:
     Raises:
         NotMeasurable: it is not over, or fewer than `steps` steps have passed since.
     """
+    if found.end is None and found.quiet:
+        raise NotMeasurable(
+            f"needs {LOOK_BACK} steps, to tell that the learning rate does not warm up, has "
+            f"{found.quiet}"
+        )
     if found.end is None:
         raise NotMeasurable(f"needs the end of warm-up, not reached at step {found.last}")
     if found.last - found.end < steps:

@@ -80,11 +80,13 @@ def expected(values: Floats, chosen: Sequence[int], factors: Floats, needed: int
 
     Shape: `values` (rows, places); the result (rows,).
 
-    A value of 0 is a branch that was not called or has not woken up: it is no sibling.
+    A value of 0 is a branch that has not woken up, or is dead. It tells nothing of the usual size,
+    and keeps nobody from being judged as long as at least half of those needed are above 0.
     """
     theirs = values[:, list(chosen)] * factors
-    usable = np.isfinite(theirs) & (theirs > 0)
-    enough = usable.sum(axis=1) >= needed
+    finite = np.isfinite(theirs)
+    usable = finite & (theirs > 0)
+    enough = (finite.sum(axis=1) >= needed) & (2 * usable.sum(axis=1) >= needed)
     result = np.full(len(values), np.nan)
     if enough.any():
         result[enough] = row_medians(np.where(usable, theirs, np.nan)[enough])

@@ -10,7 +10,18 @@ import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Parameter, Site
-from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Streak, Warmup, either, rule, short
+from skipscope.rule import (
+    Gate,
+    Hit,
+    NotMeasurable,
+    Stage,
+    Streak,
+    Warmup,
+    either,
+    listed,
+    rule,
+    short,
+)
 from skipscope.rule.gates import deep_enough
 from skipscope.rule.outliers import Limits, Place, dominating, expected, places
 from skipscope.rule.outliers import siblings as siblings_of
@@ -61,7 +72,8 @@ def branch_dominance(
 
         * one site: r above `smallest` and above `above` times the median of its siblings, at least
           `siblings` sites of the same role (same line of code, same norm placement, same branch,
-          same position in the block) at most `reach` places away in the same stream. Where the
+          same position in the block) at most `reach` places away in the same stream; half of so
+          many must have a branch that is not 0, and the median is theirs. Where the
           stage of the site has too few of them, those of the neighbouring stages count too, their r
           carried over by the law 1/sqrt(k+1), k being the position in the stage. The largest site
           is judged first; the others are then compared with siblings on their own side of it only,
@@ -168,6 +180,7 @@ def _one_site(
     seen: _Seen, stages: tuple[Stage, ...], gate: Gate, asked: Limits, woken: float
 ) -> Iterator[Hit]:
     most = 0
+    alone: list[str] = []
     for line in places(stages).values():
         limits = asked
         judged = [at for at, place in enumerate(line) if place.judged]
@@ -177,6 +190,13 @@ def _one_site(
         if len(started) and np.median(started) < _NEAR_ZERO:
             limits = replace(limits, smallest=max(limits.smallest, woken))
         shown, wanted = dominating(values, line, limits)
+        alone += [
+            line[at].site.name
+            for at in judged
+            if len(siblings_of(line, at, limits)[0]) >= limits.siblings
+            and (values[:, at] > 0).any()
+            and np.isnan(wanted[:, at]).all()
+        ]
         for streak in gate.streaks(seen.ratio.steps, shown, np.isnan(values)):
             at, row = streak.column, streak.last
             ahead, factors = siblings_of(line, at, limits, (-1, at))  # not drowned by this site
@@ -188,6 +208,11 @@ def _one_site(
     if most < asked.siblings:
         raise NotMeasurable(
             f"one site: needs {asked.siblings} siblings within {asked.reach} places, has {most}"
+        )
+    if alone:
+        raise NotMeasurable(
+            f"one site: needs {asked.siblings} siblings with a value, half of them above 0, not "
+            f"there at {listed(alone)}"
         )
 
 
@@ -215,7 +240,7 @@ def _site_hit(
     cause, weights = _heavy_weight(seen, site)
     spread = f"; those before it {short(before[0])} to {short(before[1])}" if before else ""
     return Hit(
-        where=(site.module or "model",),
+        where=(site.name,),
         value=r,
         expectation=f"r about {short(wanted)} (median of its siblings, law 1/sqrt(k+1){spread})",
         message=f"r {short(r)} at {site.name}, {short(r / wanted)}x that of its siblings"

@@ -144,7 +144,7 @@ def _hit(seen: _Seen, streaks: Sequence[Streak], expectation: str, severity: Sev
     named = [seen.sites[streak.column] for streak in streaks]
     fed = len(seen.stage.exempt) > 1
     return Hit(
-        where=tuple(dict.fromkeys(site.module or "model" for site in named)),
+        where=tuple(dict.fromkeys(site.name for site in named)),
         value=r,
         expectation=f"{expectation}, in the first block of a stream (no law: its input has a size "
         "of its own)",

@@ -286,7 +286,7 @@ def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator
         largest = max(one.r for one in group)
         steps = int(max(float(one.evidence.get("optimizer steps", 0.0)) for one in group))
         yield Hit(
-            where=tuple(dict.fromkeys(one.site.module or "model" for one in group)),
+            where=tuple(dict.fromkeys(one.site.name for one in group)),
             value=largest,
             expectation=expectation,
             message=message.format(names=names, r=short(largest), steps=steps),

@@ -282,7 +282,7 @@ def _not_finite(
         return
     what = "overflows float16" if overflow else "is not finite"
     yield Hit(
-        where=(sites[at].module or "model",),
+        where=(sites[at].name,),
         value=value,
         expectation="a finite sum" + (f" (float16 ends at {_HALF_MAX:.0f})" if overflow else ""),
         message=f"the sum at {sites[at].name} {what}, first seen at step {rms.steps[row]}",
@@ -363,7 +363,7 @@ def _half_precision(
         value = float(values[worst.last, worst.column])
         chosen: Severity = "warning" if severity == "warning" else "info"
         yield Hit(
-            where=(half[worst.column].module or "model",),
+            where=(half[worst.column].name,),
             value=value,
             expectation=f"largest element below {limit:.0f} (float16 ends at {_HALF_MAX:.0f})",
             message=f"largest element of the float16 stream {short(value)} at "

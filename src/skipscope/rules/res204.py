@@ -158,7 +158,7 @@ def _hit(found: _Found, mean_sum: Table | None, std_sum: Table | None) -> Hit:
         evidence["mean of the last sum"], evidence["its standard deviation"] = reached, spread
         drift = f"; the last sum has mean {short(reached)}, standard deviation {short(spread)}"
     return Hit(
-        where=tuple(dict.fromkeys(site.module or "model" for site in named)),
+        where=tuple(dict.fromkeys(site.name for site in named)),
         value=value,
         expectation="elements of both signs, with a mean near 0 (a branch that ends in a matrix, a "
         "convolution or a norm)",

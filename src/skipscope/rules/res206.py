@@ -99,7 +99,7 @@ def erasing_branch(
             left = float(growth.values[worst.last, columns[worst.column]])
         evidence["growth"] = left
         yield Hit(
-            where=tuple(dict.fromkeys(sites[s.column].module or "model" for s in streaks)),
+            where=tuple(dict.fromkeys(sites[s.column].name for s in streaks)),
             value=value,
             expectation=f"a cosine above {short(opposed)} (independent branches: 0 +- .1), or r "
             f"below {short(size)}",

@@ -119,7 +119,7 @@ def _together(
 ) -> Hit:
     """One finding for all sites of one kind."""
     return Hit(
-        where=tuple(dict.fromkeys(site.module or site.name for site in sites)),
+        where=tuple(dict.fromkeys(site.name for site in sites)),
         value=value,
         expectation="presence of the shortcut in the gradient about 1 (g_x = g_y + J^T g_y)",
         message=message.format(names=listed(site.name for site in sites)),

@@ -155,7 +155,7 @@ def _far_hit(
     compounded = float(np.prod(values))
     typical = float(np.median(values))
     return Hit(
-        where=tuple(dict.fromkeys(site.module or "model" for site in far)),
+        where=tuple(dict.fromkeys(site.name for site in far)),
         value=typical,
         expectation="an identity: RMS(shortcut) / RMS(input) of 1, whose product over depth is 1",
         message=f"the shortcut is multiplied by {short(typical)} at {len(far)} of {count} sites "
@@ -200,7 +200,7 @@ def _count_hit(
     severity: Severity | None = "info" if len(found) < warning else None
     ways = listed(dict.fromkeys("+".join(site.shortcut_path) or "scale" for site in found), 3)
     return Hit(
-        where=tuple(dict.fromkeys(site.module or "model" for site in found)),
+        where=tuple(dict.fromkeys(site.name for site in found)),
         value=float(len(found)),
         expectation=f"fewer than {info} of them where the shape of the stream does not change",
         message=f"{len(found)} of {count} shortcuts change x although shapes agree ({ways})",

@@ -69,7 +69,7 @@ def broadcast_addition(
         if ratio is not None:
             evidence["r"] = ratio
         yield Hit(
-            where=tuple(dict.fromkeys(site.module or "model" for site in found)),
+            where=tuple(dict.fromkeys(site.name for site in found)),
             value=float(len(found)),
             expectation="operands of one shape at every addition",
             message=f"the operands differ in shape at {listed(site.name for site in found)} "

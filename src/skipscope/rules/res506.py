@@ -122,7 +122,7 @@ def _hit(found: list[_Dropped], steps: npt.NDArray[np.int64]) -> Hit:
     unbroken = float(np.prod([1 - one for one in shares]))
     shown = np.flatnonzero(np.logical_or.reduce([one.rows for one in found]))
     return Hit(
-        where=tuple(dict.fromkeys(one.site.module or "model" for one in found)),
+        where=tuple(dict.fromkeys(one.site.name for one in found)),
         value=share,
         expectation="no sample without its shortcut (stochastic depth drops the branch)",
         message=f"the shortcut is zero for {100 * share:.0f} % of the samples at "

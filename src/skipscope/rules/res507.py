@@ -79,7 +79,7 @@ def altered_shortcut(
             evidence["RMS shortcut / input, lowest"], evidence["highest"] = sizes
         rewritten = how == "rewritten in place"
         yield Hit(
-            where=tuple(dict.fromkeys(site.module or "model" for site in found)),
+            where=tuple(dict.fromkeys(site.name for site in found)),
             value=float(len(found)),
             expectation="the block's input itself: an identity shortcut adds x",
             message=f"the shortcut is {how} before it is added at "

@@ -170,7 +170,7 @@ def _forward(extremes: _Extremes, excused: frozenset[int], gate: Gate) -> Hit | 
                for t in (extremes.shortcut, extremes.branch, extremes.total))  # fmt: skip
     origin, text = _origin(site, s, f, y)
     return Hit(
-        where=(site.module or "model",),
+        where=(site.name,),
         value=y,
         expectation="finite numbers everywhere",
         message=f"not finite at {site.name}, first seen at step {steps[row]}; origin: {text}",
@@ -237,7 +237,7 @@ def _backward(
     from_end = last == len(ordered) - 1
     origin = "the head or the loss" if from_end else f"between {site.name} and the next sum"
     return Hit(
-        where=(site.module or "model",),
+        where=(site.name,),
         value=float(gradient.values[row, at[last]]),
         expectation="a finite gradient where the forward is finite",
         message=f"the gradient at the sum of {site.name} is not finite at step "
