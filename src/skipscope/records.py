@@ -276,7 +276,7 @@ class Finding:
     code: str
     name: str
     severity: Severity
-    where: tuple[str, ...]  #: module or parameter paths, or ("model",)
+    where: tuple[str, ...]  #: sites, module or parameter paths, or ("model",)
     first_step: int
     last_step: int
     message: str  #: one sentence, with the number

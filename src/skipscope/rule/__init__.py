@@ -47,7 +47,7 @@ __all__ = [
 class Hit:
     """What one arm of a rule saw at one place; the framework makes it a finding."""
 
-    where: tuple[str, ...]  #: module or parameter paths, or ("model",)
+    where: tuple[str, ...]  #: sites, module or parameter paths, or ("model",)
     value: float  #: the number that crossed the threshold
     expectation: str  #: what was expected of it, and its law
     message: str  #: one sentence, with the number
