@@ -56,6 +56,12 @@ def test_a_net_whose_additions_are_all_left_out_is_no_fault() -> None:
     assert hit.cause == "sites= and exclude= leave out every residual addition of the model"
 
 
+def test_what_is_left_out_hides_no_part_without_a_graph() -> None:
+    found = look(SiteMap(unseen=(unseen("left out"), unseen("no graph", count=5))))
+    assert [hit.severity for hit in found] == [None, None]
+    assert found[0].cause == ""  # of the first hit, that there is no site at all
+
+
 def test_nothing_at_all_is_a_warning() -> None:
     modules = (ModuleClass("Linear", ("0", "1"), (0, 0)),)
     (hit,) = look(SiteMap(modules=modules))

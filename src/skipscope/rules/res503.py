@@ -18,17 +18,8 @@ from skipscope.rule.shortcuts import MATRICES
 
 Steps = npt.NDArray[np.int64]
 
-#: Connections that take the place of an addition, or hide one.
-_INSTEAD = (
-    "gate",
-    "concatenation",
-    "fused",
-    "stack-sum",
-    "no graph",
-    "transform",
-    "not watched",
-    "left out",
-)
+#: No connection at all; whatever else was seen takes the place of an addition, or hides one.
+_NO_CONNECTION = "unrelated"
 
 
 @rule(
@@ -229,7 +220,7 @@ def _hidden(block: Block, sites: SiteMap) -> bool:
     One record stands for all places of one line and names the first; so several of them at the
     line of a sibling may be anywhere.
     """
-    inside = tuple(u for u in sites.unseen if u.what in _INSTEAD)
+    inside = tuple(u for u in sites.unseen if u.what != _NO_CONNECTION)
     own = [u for u in inside if u.where == block.path or u.where.startswith(f"{block.path}.")]
     lines = {site.source for site in sites.sites}
     return bool(own) or any(u.count > 1 and u.source in lines for u in inside)
@@ -284,7 +275,7 @@ def _missing_hit(group: Sequence[_Lacking], counted: _Counted, steps: tuple[int,
 
 def _in_none(counted: _Counted, steps: tuple[int, int]) -> Iterator[Hit]:
     groups = counted.groups(uneven=False)
-    if counted.sites.sites or any(u.what in _INSTEAD for u in counted.sites.unseen):
+    if counted.sites.sites or any(u.what != _NO_CONNECTION for u in counted.sites.unseen):
         return
     chosen = [g for g in groups if len(g) > counted.siblings and _looks_residual(g[0], counted)]
     heads = [group[0].path for group in chosen]

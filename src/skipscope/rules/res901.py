@@ -25,7 +25,7 @@ Steps = npt.NDArray[np.int64]
 
 #: Skip connections that are no residual additions by design; a model of these is no blind spot.
 _OTHER_KINDS = ("gate", "concatenation")
-_BY_DESIGN = {*_OTHER_KINDS, "unrelated", "not watched"}
+_BY_DESIGN = {*_OTHER_KINDS, "unrelated", "not watched", "left out"}
 
 
 @rule(
@@ -106,9 +106,10 @@ def _nothing(
     seen: Counter[str] = Counter()
     for unseen in sites.unseen:
         seen[unseen.what] += max(unseen.count, 1)
-    other_kind = any(seen[what] for what in _OTHER_KINDS) and set(seen) <= _BY_DESIGN
+    by_design = set(seen) <= _BY_DESIGN
+    other_kind = by_design and any(what in seen for what in _OTHER_KINDS)
     cause = "its connections are of another kind, which have no r" if other_kind else ""
-    if seen["left out"]:
+    if by_design and "left out" in seen:
         cause = "sites= and exclude= leave out every residual addition of the model"
     if intervention:
         cause = f"an intervention took them: {intervention}"
