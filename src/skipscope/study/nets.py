@@ -14,7 +14,7 @@ Shortcut = Literal["identity", "boundaries", "all"]
 def _he(net: nn.Module) -> None:
     """He's normal start for every matrix, biases 0."""
     for module in net.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
+        if isinstance(module, nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -54,27 +54,25 @@ def mlp(depth: int, *, norm: bool = False, width: int = 32) -> nn.Module:
 
 
 class _ConvBlock(nn.Module):
-    """Two 3 x 3 convolutions with BatchNorm; ReLU behind the sum, as in the first ResNets."""
+    """Two 3 x 3 convolutions, each behind its BatchNorm and ReLU (pre-activation)."""
 
     def __init__(self, width: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.conv1 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.stride = stride
         self.projection: nn.Module | None = None
         if shortcut == "all" or (shortcut == "boundaries" and stride > 1):
-            self.projection = nn.Sequential(
-                nn.Conv2d(width, width, 1, stride, bias=False), nn.BatchNorm2d(width)
-            )
+            self.projection = nn.Conv2d(width, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        branch = torch.relu(self.norm1(self.conv1(x)))
-        branch = self.norm2(self.conv2(branch))
-        if self.projection is not None:
-            return torch.relu(self.projection(x) + branch)
-        return torch.relu(x[:, :, :: self.stride, :: self.stride] + branch)
+        branch = self.conv1(torch.relu(self.norm1(x)))
+        branch = self.conv2(torch.relu(self.norm2(branch)))
+        thinned = x[:, :, :: self.stride, :: self.stride]
+        summed: Tensor = (thinned if self.projection is None else self.projection(x)) + branch
+        return summed
 
 
 class _Image(nn.Module):
@@ -95,7 +93,8 @@ def cnn(depth: int, *, shortcut: Shortcut = "boundaries", width: int = 8) -> nn.
     """A ResNet of depth 6n + 2 for 8 x 8 pixels: three stages of n blocks, of one width.
 
     Between stages the resolution halves, so the shortcut there takes every second pixel
-    ("identity") or is a projection ("boundaries"); "all" projects at every block.
+    ("identity") or is a projection ("boundaries"); "all" projects at every block. Nothing but sums
+    stands on the main path, and every matrix starts as PyTorch makes it.
     """
     blocks_per_stage, rest = divmod(depth - 2, 6)
     if rest or blocks_per_stage < 1:
@@ -105,10 +104,9 @@ def cnn(depth: int, *, shortcut: Shortcut = "boundaries", width: int = 8) -> nn.
         for stage in range(3)
         for position in range(blocks_per_stage)
     ]
-    stem = [nn.Conv2d(1, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-    net = nn.Sequential(_Image(), *stem, *blocks, _Pool(), nn.Linear(width, 10))
-    _he(net)
-    return net
+    stem = nn.Conv2d(1, width, 3, 1, 1, bias=False)
+    end = [nn.BatchNorm2d(width), nn.ReLU(), _Pool(), nn.Linear(width, 10)]
+    return nn.Sequential(_Image(), stem, *blocks, *end)
 
 
 class _Attention(nn.Module):
