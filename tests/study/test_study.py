@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from torch import Tensor, nn
 
 from skipscope.cli import main
 from skipscope.cli.study import NAMES
-from skipscope.evidence.outcome import Cell
+from skipscope.evidence.outcome import ArmFacts, Cell
 from skipscope.evidence.store import load, load_outcome, load_plan
-from skipscope.study import Study, StudyError, scaled
+from skipscope.study import Arm, Study, StudyError, scaled
 from skipscope.study.named import NAMED, digits_data
 from skipscope.study.nets import cnn, mlp
 from tests.evidence import smoke as kept_smoke
@@ -147,6 +148,17 @@ def test_the_other_studies(tmp_path: Path, name: str, capsys: pytest.CaptureFixt
     assert all(outcome.finite for outcome in evidence.outcomes)
     residual = [o for o in evidence.outcomes if "residual" in o.cell.arm]
     assert all(o.readings[0].r_median > 0 for o in residual)
+
+
+@pytest.mark.slow
+def test_projections_everywhere_hurt_when_deep(tmp_path: Path) -> None:
+    """As He et al. 2016 found (arXiv 1603.05027, table 1); .15 and .75 in another such CNN."""
+    facts = ArmFacts("projections", "a projection at every block", "other", "model")
+    arms = ["plain", "residual", Arm(facts, factory=partial(cnn, shortcut="all"))]
+    made = Study(cnn, digits_data(), arms=arms, depths=(56,), seeds=1, steps=150)
+    evidence = made.run(tmp_path, progress=False)
+    found = {outcome.cell.arm: outcome.train_loss for outcome in evidence.outcomes}
+    assert found["plain"] > found["projections"] > 3 * found["residual"]
 
 
 @pytest.fixture(scope="module")
