@@ -1,4 +1,4 @@
-"""What an error message says about a name that there is not."""
+"""Names and numbers in a message: what comes near a wrong name, a number with its noun."""
 
 from __future__ import annotations
 
@@ -28,3 +28,12 @@ def near(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
         return f"; did you mean {' or '.join(written[one] for one in close)}?"
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"; known: {', '.join(names[:MOST]) or 'none'}{more}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "site"), counted(0, "warning"), counted(2, "branch", "branches")
+    ('1 site', '0 warnings', '2 branches')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"

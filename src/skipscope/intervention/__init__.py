@@ -20,8 +20,8 @@ from skipscope.intervention.arm import Arm, Projections, names_of, scale_of
 from skipscope.intervention.following import Following, check_eager
 from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
 from skipscope.intervention.replaced import replaced
+from skipscope.names import counted
 from skipscope.records import Site, SiteMap, Unseen
-from skipscope.reports._text import counted
 
 logger = logging.getLogger("skipscope")
 

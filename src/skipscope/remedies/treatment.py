@@ -13,11 +13,11 @@ from skipscope.example import check_model
 from skipscope.intervention.arm import names_of, sites_of
 from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
+from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of
 from skipscope.remedies.factor import PROBE, Branches, Factor, Learned
 from skipscope.remedies.refusals import Refusals, why_trained
-from skipscope.reports._text import counted
 from skipscope.restore import unchanged
 
 Trained = Literal["refuse", "allow"]
