@@ -321,7 +321,7 @@ def test_what_is_asked_wrongly_is_told() -> None:
             ablate(net, empty, closure)
     with pytest.raises(TypeError, match="got NoneType"):
         ablate(net, None, lambda: None)
-    with pytest.raises(TypeError, match=r"must be an nn.Module, got function"):
+    with pytest.raises(TypeError, match=r"must be an nn.Module, got a function"):
         ablate(closure, None, closure)
 
 

@@ -105,6 +105,16 @@ def test_select_and_ignore() -> None:
             diagnose(healthy(), **{kind: ["RES11"]})
 
 
+def test_rules_are_named_in_a_list() -> None:
+    """Of a mere string each letter would be the start of a code, and R of all codes."""
+    wrong: Any
+    for kind in ("select", "ignore"):
+        for wrong, told in (("RES101", r"write \['RES101'\]"), (101, "got 101"), ([1], "got 1")):
+            with pytest.raises(ValueError, match=f"^{kind} must be a list of strings.*{told}"):
+                diagnose(healthy(), **{kind: wrong})
+    assert choose(iter(["RES101"]), None) == choose(["RES101"], None)
+
+
 def test_thresholds() -> None:
     r = 0.35 * np.ones((3, 12))
     r[:, 5] = 1.5

@@ -149,7 +149,7 @@ class Rule:
             if name not in known:
                 raise ValueError(
                     f"thresholds: {self.code} has no threshold {name!r} (`skipscope explain "
-                    f"{self.code}` lists them){near(name, known)}"
+                    f"{self.code}` lists them){near(str(name), known)}"
                 )
         checked = {name: self._checked(name, known[name], overrides[name]) for name in overrides}
         chosen = {name: checked.get(name, value) for name, value in self.thresholds.items()}
