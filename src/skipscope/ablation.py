@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,9 @@ from skipscope.additions import Additions
 from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
 from skipscope.find.node import version_of
-from skipscope.names import near
 from skipscope.records import Site, SiteMap
 from skipscope.restore import unchanged
+from skipscope.selection import asked, chosen
 
 Key = tuple[str, str, int]
 
@@ -67,8 +66,8 @@ def ablate(
 
     Args:
         model: the model that the closure runs.
-        sites: names, indices, or module paths (each stands for the block-level sites inside);
-            None: all block-level sites.
+        sites: names, indices, or module paths (with `*` and `?`) or class names, each of which
+            stands for the block-level sites inside; None: all block-level sites.
         closure: runs the model on one and the same batch at every call, and returns the loss. It
             must not step an optimizer.
         together: run once more with all these branches left out at once.
@@ -76,10 +75,10 @@ def ablate(
             None: that of the first run.
 
     Raises:
-        ValueError: no residual addition was seen, `sites` names none, or one that did not run; or
-            the closure changed a parameter.
-        TypeError: the closure returned no single number, or is no function; `sites` holds what is
-            no name and no index; or `model` is no module.
+        ValueError: no residual addition was seen; `sites` is empty, holds what is no site's, or a
+            site that did not run; or the closure changed a parameter.
+        TypeError: the closure returned no single number, or is no function; or `model` is no
+            module.
 
     What the closure raises passes through.
 
@@ -100,7 +99,7 @@ def ablate(
         these 2 together     1          -7
     """
     check_model("ablate", model)
-    asked = _asked(sites)
+    names = asked("ablate", sites, indices=True)
     if not callable(closure):
         raise TypeError(
             f"ablate: closure must be a function that runs the model and returns the loss, got "
@@ -113,14 +112,14 @@ def ablate(
             "ablate: the closure changed parameters of the model, so its losses do not compare; "
             "leave optimizer.step() out of it"
         )
-    chosen = _choose(known or whole.sites, whole, asked)
+    meant = _choose(known or whole.sites, whole, names)
 
     def without(off: Sequence[Site]) -> Ablated:
         loss = _Run(model, closure, {_key(site) for site in off}).loss
         return Ablated(tuple(site.name for site in off), loss, loss - whole.loss)
 
-    rows = tuple(without([site]) for site in chosen)
-    return Ablation(whole.loss, rows, without(chosen) if together else None)
+    rows = tuple(without([site]) for site in meant)
+    return Ablation(whole.loss, rows, without(meant) if together else None)
 
 
 class _Run:
@@ -171,25 +170,7 @@ def _as_float(loss: object) -> float:
     )
 
 
-def _asked(wanted: Any) -> tuple[str | int, ...] | None:
-    """Names, indices or module paths as they were given: one, several, or None for all.
-
-    Raises:
-        TypeError: what was given is none of these.
-    """
-    if wanted is None:
-        return None
-    one = isinstance(wanted, str) or not isinstance(wanted, Iterable)
-    asked = (wanted,) if one else tuple(wanted)
-    for each in asked:
-        if not isinstance(each, (str, int)):
-            raise TypeError(
-                f"ablate: sites are names, indices or module paths, or None for all, got {each!r}"
-            )
-    return asked
-
-
-def _choose(known: SiteMap, run: _Run, asked: Sequence[str | int] | None) -> tuple[Site, ...]:
+def _choose(known: SiteMap, run: _Run, names: Sequence[str | int] | None) -> tuple[Site, ...]:
     """The sites that are meant, each once; all of them ran.
 
     Raises:
@@ -201,32 +182,13 @@ def _choose(known: SiteMap, run: _Run, asked: Sequence[str | int] | None) -> tup
         raise ValueError(
             f"ablate: no residual addition of the model was seen in the closure: {why}"
         )
-    if asked is None:
-        return tuple(site for site in known.block_level if _key(site) in run.passed)
-    chosen = {site.index: site for one in asked for site in _sites_at(known, one)}
-    for site in chosen.values():
+    meant = chosen(known, names, "ablate")
+    if names is None:
+        return tuple(site for site in meant if _key(site) in run.passed)
+    for site in meant:
         if _key(site) not in run.passed:
             raise ValueError(f"ablate: site {site.name!r} is not added in the closure's forward")
-    return tuple(chosen.values())
-
-
-def _sites_at(known: SiteMap, wanted: str | int) -> list[Site]:
-    """The sites of a name, an index or a module path."""
-    if isinstance(wanted, int):
-        found = [site for site in known.sites if site.index == wanted]
-        if not found:
-            raise ValueError(f"ablate: no site has index {wanted}; there are {len(known.sites)}")
-        return found
-    named = [site for site in known.sites if site.name == wanted]
-    if named:
-        return named
-    inside = [s for s in known.sites if s.module == wanted or s.module.startswith(f"{wanted}.")]
-    if not inside:
-        names = {name for site in known.sites for name in (site.name, site.module)}
-        raise ValueError(
-            f"ablate: no site is named {wanted!r} (find_residuals lists them){near(wanted, names)}"
-        )
-    return [site for site in inside if not site.nested] or inside
+    return meant
 
 
 def _key(site: Site) -> Key:

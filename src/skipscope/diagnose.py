@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from skipscope.episodes import compare, earliest, lift, settle, weigh
 from skipscope.history import History
-from skipscope.names import near
+from skipscope.names import check_list, near
 from skipscope.records import Diagnosis, Finding, Passed, Site, SiteMap, Skipped
 from skipscope.rule import Hit, Inputs, NotMeasurable, Rule
 from skipscope.rules import RULES
@@ -91,6 +92,8 @@ def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[
 
 
 def _codes(argument: str, names: Iterable[str]) -> set[str]:
+    names = tuple(names) if isinstance(names, Iterator) else names
+    check_list(argument, names)
     found: set[str] = set()
     for name in names:
         code, own = name.upper(), name.lower()
@@ -102,8 +105,13 @@ def _codes(argument: str, names: Iterable[str]) -> set[str]:
     return found
 
 
-def _by_code(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def _by_code(thresholds: Any) -> dict[str, dict[str, float]]:
     """Overrides by code; all are checked, those of rules that do not look too."""
+    if not isinstance(thresholds, Mapping) or any(not isinstance(n, str) for n in thresholds):
+        raise ValueError(
+            "thresholds must have rules with their thresholds, as in {'RES101': {'above': 6.0}}, "
+            f"got {thresholds!r}"
+        )
     found: dict[str, dict[str, float]] = {}
     for name, values in thresholds.items():
         if not isinstance(values, Mapping):

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from skipscope.names import a_kind
+
 
 def check_module(caller: str, model: object) -> None:
     """Whether a model is one at all.
@@ -16,7 +18,7 @@ def check_module(caller: str, model: object) -> None:
         TypeError: it is no `nn.Module`.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"{caller}: model must be an nn.Module, got {type(model).__name__}")
+        raise TypeError(f"{caller}: model must be an nn.Module, got {a_kind(model)}")
 
 
 def check_model(caller: str, model: object) -> None:

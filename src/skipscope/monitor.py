@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skipscope.ablation import Ablation, ablate
+from skipscope.names import a_kind
 from skipscope.options import Options
 from skipscope.publish import say
 from skipscope.records import Diagnosis
@@ -37,7 +38,7 @@ class Monitor(Steps):
         **options: see `Options`.
 
     Raises:
-        TypeError: the model is no `nn.Module`.
+        TypeError: the model is no `nn.Module`, the optimizer no optimizer, or `loggers` no list.
         ValueError: an option is out of range, or a rule code or threshold is unknown.
 
     Example:
@@ -59,7 +60,7 @@ class Monitor(Steps):
         loggers: Sequence[object] = (),
         **options: Any,
     ) -> None:
-        super().__init__(model, _as_list(optimizer), Options(**options), scaler, loggers)
+        super().__init__(model, _as_list(optimizer), Options(**options), scaler, _checked(loggers))
         self.show: Callable[[str], None] = say
 
     @classmethod
@@ -223,4 +224,19 @@ class Monitor(Steps):
 def _as_list(optimizer: Optimizer | Sequence[Optimizer] | None) -> list[Optimizer]:
     if optimizer is None:
         return []
-    return [optimizer] if isinstance(optimizer, Optimizer) else list(optimizer)
+    several = isinstance(optimizer, Iterable) and not isinstance(optimizer, Optimizer)
+    given = list(optimizer) if several else [optimizer]  # type: ignore[arg-type]
+    for one in given:
+        if not hasattr(one, "param_groups"):
+            raise TypeError(
+                f"Monitor: optimizer must be an optimizer, or a list of them, got {a_kind(one)}"
+            )
+    return given  # type: ignore[return-value]
+
+
+def _checked(loggers: Any) -> Any:
+    if not isinstance(loggers, Iterable):
+        raise TypeError(
+            f"Monitor: loggers must be a list of loggers, got {a_kind(loggers)}; write it in [ ]"
+        )
+    return loggers

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numbers
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
+
+from skipscope.names import check_list
 
 Preset = Literal["train", "debug"]
 UpdateDetail = Literal["blocks", "parameters", "off"]
@@ -71,18 +75,14 @@ class Options:
             value = getattr(self, argument)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{argument} must be a whole number of 1 or more, got {value!r}")
-        if self.update_bytes < 0:
-            raise ValueError(f"update_bytes must not be negative, got {self.update_bytes!r}")
+        self._check_bytes()
         for argument, choices in _CHOICES.items():
             value = getattr(self, argument)
             if value not in choices:
                 raise ValueError(f"{argument} must be one of {', '.join(choices)}, got {value!r}")
         for argument in ("sites", "exclude", "select", "ignore", "report"):
-            if isinstance(getattr(self, argument), str):
-                raise ValueError(
-                    f"{argument} must be a list of strings, got the string "
-                    f"{getattr(self, argument)!r}; write [{getattr(self, argument)!r}]"
-                )
+            if getattr(self, argument) is not None or argument == "report":
+                check_list(argument, getattr(self, argument))
         if self.sites is not None and not self.sites:
             raise ValueError(
                 f"sites must name something, got {self.sites!r}: nothing would be measured; None "
@@ -94,9 +94,23 @@ class Options:
             raise ValueError(f"report must list formats among {known}, got {unknown[0]!r}")
         self._check_names()
 
+    def _check_bytes(self) -> None:
+        given: object = self.update_bytes
+        number = isinstance(given, numbers.Real) and not isinstance(given, bool)
+        if not number or not self.update_bytes >= 0:  # NaN is neither
+            raise ValueError(
+                f"update_bytes must be a number of bytes, 0 or more, got {given!r}; "
+                'updates="off" measures no updates'
+            )
+
     def _check_names(self) -> None:
-        if "\0" in str(self.dirpath):
-            raise ValueError(f"dirpath must be a path without NUL, got {self.dirpath!r}")
+        path: object = self.dirpath
+        if path is not None and not (isinstance(path, (str, os.PathLike)) and str(path).strip()):
+            raise ValueError(f"dirpath must be a path, got {path!r}; None keeps all in memory")
+        if "\0" in str(path):
+            raise ValueError(f"dirpath must be a path without NUL, got {path!r}")
+        if not isinstance(self.name, str):
+            raise ValueError(f"name must be a string, got {self.name!r}")
         if not self.name or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise ValueError(f"name must be letters, digits and any of _ . -, got {self.name!r}")
 

@@ -8,7 +8,7 @@ from numbers import Real
 from torch import nn
 from torch.optim import Optimizer
 
-from skipscope.find.paths import canonical, class_name, whole_shapes
+from skipscope.find.paths import canonical, classes_of, whole_shapes
 from skipscope.records import Group, Parameter, SiteMap
 
 
@@ -21,7 +21,7 @@ def parameter_table(
     equal for sibling blocks of one class.
     """
     groups, group_of = _groups(optimizers)
-    classes = {canonical(name): class_name(module) for name, module in model.named_modules()}
+    classes = classes_of(model)
     shapes = whole_shapes(model)
     blocks = {block_of(site.module) for site in sites.sites}
     sites_of: dict[str, list[int]] = {}

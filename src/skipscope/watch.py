@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from skipscope.find.paths import canonical, class_name
-from skipscope.names import near
+from skipscope.find.paths import classes_of
+from skipscope.selection import fits, lies_in, unknown
 
 
 class Watch:
@@ -29,15 +28,15 @@ class Watch:
     def __init__(
         self, model: nn.Module, sites: Sequence[str] | None, exclude: Sequence[str] | None
     ) -> None:
-        self._classes = {
-            canonical(name): class_name(module) for name, module in model.named_modules()
-        }
+        self._classes = classes_of(model)
         self._sites = sites
         self._exclude = exclude or ()
         self._known: dict[str, bool] = {}
         #: modules that were named themselves: without a visible addition they are watched whole
         self.named = frozenset(
-            path for path in self._classes if path and self._is_one_of(path, sites or ())
+            path
+            for path in self._classes
+            if path and any(self._names(wanted, path) for wanted in sites or ())
         )
 
     def __call__(self, module: str) -> bool:
@@ -53,19 +52,16 @@ class Watch:
         >>> list(Watch(nn.Sequential(nn.Linear(1, 1)), ["0", "Lineal"], None).unknown())
         ["sites names 'Lineal'; did you mean Linear?"]
         """
-        known = {*self._classes, *self._classes.values()} - {""}
-        for argument, patterns in (("sites", self._sites or ()), ("exclude", self._exclude)):
-            for pattern in patterns:
-                if not any(self._is_one_of(path, (pattern,)) for path in self._classes):
-                    yield f"{argument} names {pattern!r}{near(pattern, known)}"
+        for argument, names in (("sites", self._sites or ()), ("exclude", self._exclude)):
+            for name in names:
+                near_it = unknown(name, self._classes)
+                if near_it is not None:
+                    yield f"{argument} names {name!r}{near_it}"
 
-    def _lies_in(self, module: str, patterns: Sequence[str]) -> bool:
-        parts = module.split(".")
-        paths = [".".join(parts[: length + 1]) for length in range(len(parts))]
-        return any(self._is_one_of(path, patterns) for path in paths)
+    def _names(self, wanted: str, path: str) -> bool:
+        """Whether a module is what is wanted, and no mere part of what fits a pattern already."""
+        holder = path.rpartition(".")[0]
+        return fits(wanted, path, self._classes) and not lies_in(holder, wanted, {})
 
-    def _is_one_of(self, path: str, patterns: Sequence[str]) -> bool:
-        return any(
-            fnmatch.fnmatchcase(path, pattern) or self._classes.get(path) == pattern
-            for pattern in patterns
-        )
+    def _lies_in(self, module: str, names: Sequence[str]) -> bool:
+        return any(lies_in(module, wanted, self._classes) for wanted in names)

@@ -263,7 +263,6 @@ def test_sites_by_name_path_and_index() -> None:
     assert asked("blocks.1") == asked(1) == ["blocks.1"]
     assert asked("blocks") == ["blocks.0", "blocks.1", "blocks.2"]
     assert asked([2, "blocks.2", "blocks.0"]) == ["blocks.2", "blocks.0"]
-    assert asked([]) == []
 
 
 def test_names_can_be_those_of_another_map() -> None:
@@ -315,11 +314,14 @@ def test_what_is_asked_wrongly_is_told() -> None:
     with pytest.raises(TypeError, match=r"closure must be a function .* returns the loss, got 3"):
         ablate(net, None, 3)  # type: ignore[arg-type]
     for sites in (1.5, [1.5]):
-        with pytest.raises(TypeError, match=r"sites are names, indices or module .* got 1\.5"):
+        with pytest.raises(ValueError, match=r"sites are names, indices or module .* got 1\.5"):
             ablate(net, sites, closure)  # type: ignore[arg-type]
+    for empty in ([], ()):
+        with pytest.raises(ValueError, match=r"ablate: sites is empty, got .*, so nothing would"):
+            ablate(net, empty, closure)
     with pytest.raises(TypeError, match="got NoneType"):
         ablate(net, None, lambda: None)
-    with pytest.raises(TypeError, match=r"must be an nn.Module, got function"):
+    with pytest.raises(TypeError, match=r"must be an nn.Module, got a function"):
         ablate(closure, None, closure)
 
 

@@ -35,6 +35,25 @@ from tests.capture.nets import D, Residual, Stack
         ({"exclude": "blocks.0"}, ["exclude", "list"]),
         ({"select": "RES101"}, ["select", "list"]),
         ({"report": ["html"]}, ["report", "html", "console"]),
+        ({"sites": [1]}, ["sites", "got 1", "list of strings"]),
+        ({"sites": ["blocks.0", None]}, ["sites", "got None"]),
+        ({"sites": [" "]}, ["sites", "got ' '"]),
+        ({"sites": 1}, ["sites", "got 1", "[ ]"]),
+        ({"exclude": [2]}, ["exclude", "got 2"]),
+        ({"exclude": 3}, ["exclude", "got 3"]),
+        ({"select": [101]}, ["select", "got 101"]),
+        ({"select": 101}, ["select", "got 101"]),
+        ({"ignore": [None]}, ["ignore", "got None"]),
+        ({"report": None}, ["report", "got None"]),
+        ({"thresholds": ["RES101"]}, ["thresholds", "{'RES101': {'above': 6.0}}", "['RES101']"]),
+        ({"thresholds": {1: {"above": 2.0}}}, ["thresholds", "{1: "]),
+        ({"thresholds": {"RES101": {1: 2.0}}}, ["thresholds", "no threshold 1", "above"]),
+        ({"update_bytes": "1"}, ["update_bytes", "got '1'"]),
+        ({"update_bytes": True}, ["update_bytes", "got True"]),
+        ({"update_bytes": float("nan")}, ["update_bytes", "got nan"]),
+        ({"dirpath": 5}, ["dirpath", "got 5"]),
+        ({"dirpath": " "}, ["dirpath", "got ' '"]),
+        ({"name": 5}, ["name", "got 5"]),
         ({"name": "a/b"}, ["name"]),
         ({"select": ["RES999"]}, ["RES999"]),
         ({"ignore": ["RES1O1"]}, ["RES1O1", "RES101"]),
@@ -48,6 +67,19 @@ def test_bad_options(options: dict[str, Any], names: list[str]) -> None:
         Monitor(nn.Linear(2, 2), **options)
     for name in names:
         assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"optimizer": 5}, "optimizer must be an optimizer, or a list of them, got an int"),
+        ({"optimizer": nn.Linear(2, 2).parameters()}, "optimizer must be .*, got a Parameter"),
+        ({"loggers": 5}, "loggers must be a list of loggers, got an int"),
+    ],
+)
+def test_what_is_no_optimizer_and_no_logger(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(TypeError, match=f"Monitor: {told}"):
+        Monitor(nn.Linear(2, 2), **given)
 
 
 def test_unknown_option() -> None:

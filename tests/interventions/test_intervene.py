@@ -185,7 +185,7 @@ def test_unknown_names_are_refused(name: str, message: str) -> None:
 
 def test_no_names_at_all_are_refused() -> None:
     net, _ = two(NETS["add"])
-    with pytest.raises(ValueError, match=r"intervene: sites names none, got \[\]; .* None for all"):
+    with pytest.raises(ValueError, match=r"intervene: sites is empty, got \[\].* None for all"):
         intervene(net, sites=[]).__enter__()
 
 
@@ -439,6 +439,7 @@ def test_two_branches_of_one_line_keep_their_order() -> None:
         ({"shortcut": None}, "shortcut is True or False, got None"),
         ({"sites": [1]}, "sites are names of sites or module paths, or None for all, got 1;"),
         ({"sites": 1}, "sites are names of sites or module paths, or None for all, got 1;"),
+        ({"sites": [" "]}, "sites are names of sites or module paths, or None for all, got ' ';"),
     ],
 )
 def test_settings_that_are_none(settings: dict[str, Any], told: str) -> None:

@@ -105,6 +105,16 @@ def test_select_and_ignore() -> None:
             diagnose(healthy(), **{kind: ["RES11"]})
 
 
+def test_rules_are_named_in_a_list() -> None:
+    """Of a mere string each letter would be the start of a code, and R of all codes."""
+    wrong: Any
+    for kind in ("select", "ignore"):
+        for wrong, told in (("RES101", r"write \['RES101'\]"), (101, "got 101"), ([1], "got 1")):
+            with pytest.raises(ValueError, match=f"^{kind} must be a list of strings.*{told}"):
+                diagnose(healthy(), **{kind: wrong})
+    assert choose(iter(["RES101"]), None) == choose(["RES101"], None)
+
+
 def test_thresholds() -> None:
     r = 0.35 * np.ones((3, 12))
     r[:, 5] = 1.5
@@ -137,6 +147,28 @@ def test_what_counts_is_a_whole_number(name: str, value: float) -> None:
         RULES["RES101"].with_overrides({name: value})
     as_float = RULES["RES101"].with_overrides({name: 2.0})
     assert {**as_float.thresholds, **vars(as_float)}[name] == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [("RES101", "above"), ("RES102", "notable"), ("RES301", "decades"), ("RES401", "hot")],
+)
+def test_what_cannot_be_negative_has_no_negative_threshold(code: str, name: str) -> None:
+    """Ratios, shares and multiples; a cosine, a slope or a logarithm may be below 0."""
+    wanted = rf"'{name}' of {code} must be a finite number of 0 or more, got -0\.5"
+    with pytest.raises(ValueError, match=wanted):
+        diagnose(History(), select=["RES901"], thresholds={code: {name: -0.5}})
+    assert RULES[code].with_overrides({name: 0.0}).thresholds[name] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [("RES101", "slope"), ("RES105", "offset"), ("RES206", "opposed")]
+)
+def test_what_can_be_negative_has_thresholds_on_both_sides(code: str, name: str) -> None:
+    for value in (-0.5, 0.5):
+        assert RULES[code].with_overrides({name: value}).thresholds[name] == value
+    with pytest.raises(ValueError, match=f"'{name}' of {code} must be a finite number, got inf"):
+        RULES[code].with_overrides({name: np.inf})
 
 
 def test_thresholds_of_a_rule_have_names() -> None:
@@ -366,6 +398,17 @@ def test_wrong_names_are_found_when_a_rule_is_declared() -> None:
         declared(open_threshold)
     with pytest.raises(ValueError, match="lacks the heading"):
         rule(code="RES999", name="test")(bare)
+
+
+def test_a_rule_says_which_thresholds_have_a_sign() -> None:
+    def below_zero(branch_ratio, *, opposed=-0.5):  # type: ignore[no-untyped-def]
+        yield
+
+    with pytest.raises(TypeError, match=r"threshold 'opposed' is -0\.5, so name it in signed"):
+        declared(below_zero)
+    with pytest.raises(TypeError, match="no threshold 'oposed' to be signed; did you mean opposed"):
+        declared(below_zero, signed=("oposed",))
+    assert declared(below_zero, signed=("opposed",)).thresholds == {"opposed": -0.5}
 
 
 def test_either_skips_only_when_no_arm_can_look() -> None:

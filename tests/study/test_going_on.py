@@ -42,8 +42,19 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
         ({"steps": 5}, "steps 4 there, 5 here"),
         ({"batch_size": 9}, "batch size 8 there, 9 here"),
         ({"lr": 0.02}, "learning rates 0.01 there, 0.02 here"),
-        ({"depths": (1, 2, 3)}, "depths 1, 2 there, 1, 2, 3 here"),
+        (
+            {"depths": (1,)},
+            "depths 1, 2 there, 1 here; it leaves out 3 trainings of it, as plain-d002",
+        ),
+        ({"depths": (2, 3)}, "depths 1, 2 there, 2, 3 here; it leaves out 3 trainings of it"),
+        ({"seeds": [1]}, "seeds 0 there, 1 here; it leaves out 6 trainings"),
+        ({"depths": (1, 2, 3), "steps": 5}, "depths 1, 2 there, 1, 2, 3 here; steps 4 there"),
+        ({"seeds": 2, "rates": (0.1,)}, "seeds 0 there, 0, 1 here; learning rates 0.01 there"),
         ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5)"),
+        (
+            {"arms": ("residual", "idle"), "seeds": 2},
+            "seeds 0 there, 0, 1 here; arm plain; it leaves",
+        ),
         (
             {"factory": functools.partial(net, block=ReZero), "plain_start": "keep"},
             "(arm idle; arm ",
@@ -56,8 +67,44 @@ def test_another_configuration_is_refused(tmp_path: Path, changed, told: str) ->
     study(seeds=1).run(tmp_path, progress=False)
     factory = changed.pop("factory", net)
     with pytest.raises(StoreError, match="another study") as refusal:
-        study(factory, seeds=1, **changed).run(tmp_path, progress=False)
+        study(factory, **{"seeds": 1, **changed}).run(tmp_path, progress=False)
     assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ({"seeds": 1}, {"seeds": 2}),
+        ({"seeds": [1]}, {"seeds": [0, 1]}),  # the first one is another
+        ({"depths": (2,)}, {"depths": (1, 2)}),  # the smallest one is another
+        ({"seeds": 1, "depths": (1,)}, {"seeds": 3, "depths": (1, 2)}),
+        (
+            {"seeds": 1, "rates": (0.1,), "grid_depth": 2},
+            {"seeds": 2, "rates": (0.1,), "grid_depth": 2, "depths": (1, 2, 3)},
+        ),
+    ],
+)
+def test_more_seeds_and_depths_are_taken_up(tmp_path: Path, less, more) -> None:  # type: ignore[no-untyped-def]
+    """What is there stays, byte for byte; the whole is what it would be when trained at once."""
+    study(**less).run(tmp_path / "grown", progress=False)
+    kept = {p: p.read_bytes() for p in (tmp_path / "grown").rglob("outcome.json")}
+    grown = study(**more).run(tmp_path / "grown", progress=False)
+    assert {path: path.read_bytes() for path in kept} == kept
+    at_once = study(**more).run(tmp_path / "once", progress=False)
+    assert grown.protocol == at_once.protocol
+    assert len(grown.outcomes) == len(study(**more).cells) > len(kept)
+    for one, two in zip(grown.outcomes, at_once.outcomes, strict=True):
+        assert (one.cell, one.train_loss, one.readings) == (two.cell, two.train_loss, two.readings)
+    assert load(tmp_path / "grown") == grown  # what is written says so too
+    with pytest.raises(StoreError, match="it leaves out"):
+        study(**less).run(tmp_path / "grown", progress=False)
+
+
+def test_a_grid_that_moves_with_more_depths_is_refused(tmp_path: Path) -> None:
+    """It is tried at the depth in the middle, where no other is asked for."""
+    study(seeds=1, depths=(1, 2), rates=(0.1,)).run(tmp_path, progress=False)
+    with pytest.raises(StoreError, match=r"leaves out 2 trainings of it, as plain-d002-s0-lr0\.1"):
+        study(seeds=1, depths=(1, 2, 3, 4), rates=(0.1,)).run(tmp_path, progress=False)
 
 
 def times(factor: float, weight: Tensor | None = None) -> Callable[..., Tensor]:
@@ -231,6 +278,36 @@ def test_what_was_killed_goes_on(tmp_path: Path) -> None:
     assert len(evidence.outcomes) == len(made.cells)
     assert "unfinished" not in evidence.protocol
     assert {path: path.read_bytes() for path in done} == kept
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_a_script_shortly_and_says_that_it_goes_on(tmp_path: Path, jobs: int) -> None:
+    """As a terminal sends it: to all processes of the script at once."""
+    script, folder = tmp_path / "script.py", tmp_path / "study"
+    script.write_text(
+        "from tests.study.nets import slow_net, study\n"
+        "if __name__ == '__main__':\n"
+        f"    study(slow_net, steps=50).run({str(folder)!r}, jobs={jobs}, progress=False)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    deadline = time.monotonic() + 300
+    while not any(folder.rglob("outcome.json")) and time.monotonic() < deadline:
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == -signal.SIGINT  # it went through, and ended the script
+    assert said[-1] == (
+        f"KeyboardInterrupt: stopped; what is finished is kept in {folder}, and the same call goes "
+        "on"
+    )
+    assert sum(line.startswith("Traceback") for line in said) == 1
+    assert sum(line.startswith("  File") for line in said) == 2  # the script's line, and ours
+    assert any(folder.rglob("outcome.json"))
+    assert "unfinished" in load(folder).protocol
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

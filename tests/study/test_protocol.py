@@ -17,6 +17,20 @@ SAME = "as the factory draws them: the same for a seed in all arms of a pair"
 
 
 @pytest.mark.parametrize(
+    ("batch_size", "told"),
+    [
+        (8, "4 of 8 samples"),
+        (45, "4 of 45 samples"),
+        (46, "4 of all 45 samples, fewer than the batch size of 46"),
+    ],
+)
+def test_a_batch_above_all_samples_is_told(batch_size: int, told: str) -> None:
+    made = study(batch_size=batch_size)  # of 60 samples three quarters are to train on
+    said = protocol(made._plan, made.depths[0], (0,), {"optimizer": "SGD"})
+    assert said["steps"] == told
+
+
+@pytest.mark.parametrize(
     ("factory", "arms", "told"),
     [
         (net, (PLAIN, RESIDUAL), SAME),

@@ -14,8 +14,9 @@ from skipscope.comparison.records import (
     StreamPair,
 )
 from skipscope.comparison.sites import Steps
+from skipscope.names import counted
 from skipscope.reports import _words
-from skipscope.reports._text import counted, listed, number
+from skipscope.reports._text import listed, number
 from skipscope.reports.parts import Grid, Notes, Part, Title
 
 ROWS = 40  #: sites of a stream that a console shows

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
 from skipscope.evidence.runs import check_form
-from skipscope.reports._text import counted
+from skipscope.names import counted
 from skipscope.reports.strict import dumps
 
 FORMAT = 1  #: version of the layout that this release writes, and the newest one it reads

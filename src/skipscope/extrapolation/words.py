@@ -16,7 +16,8 @@ from skipscope.extrapolation.records import (
     StageAt,
     StreamAt,
 )
-from skipscope.reports._text import counted, factor, number, signed
+from skipscope.names import counted
+from skipscope.reports._text import factor, number, signed
 from skipscope.reports.parts import Grid, Notes, Part, Title
 from skipscope.theory import Law
 

@@ -32,6 +32,15 @@ def class_name(module: nn.Module) -> str:
     return kinds[2 if wrapped else 0].__name__
 
 
+def classes_of(model: nn.Module) -> dict[str, str]:
+    """The class name of each module, by path.
+
+    >>> classes_of(nn.Sequential(nn.ReLU()))
+    {'': 'Sequential', '0': 'ReLU'}
+    """
+    return {canonical(name): class_name(module) for name, module in model.named_modules()}
+
+
 def sharded_parameters(
     model: nn.Module,
 ) -> dict[str, list[tuple[nn.Module, str, str]]]:

@@ -15,13 +15,15 @@ from skipscope.additions import Addition, EagerStance, Passing
 from skipscope.compiled import is_compiled
 from skipscope.example import check_model
 from skipscope.find import SiteRegistry
+from skipscope.find.paths import classes_of
 from skipscope.find.places import source_line
-from skipscope.intervention.arm import Arm, Projections, names_of, scale_of
+from skipscope.intervention.arm import Arm, Projections, scale_of
 from skipscope.intervention.following import Following, check_eager
 from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
 from skipscope.intervention.replaced import replaced
+from skipscope.names import counted
 from skipscope.records import Site, SiteMap, Unseen
-from skipscope.reports._text import counted
+from skipscope.selection import asked
 
 logger = logging.getLogger("skipscope")
 
@@ -55,8 +57,8 @@ def intervene(
 
     Args:
         model: the model; wrappers such as DDP may be around it.
-        sites: names of sites, or module paths (each stands for the block-level sites inside); None:
-            all block-level sites.
+        sites: names of sites, or module paths (with `*` and `?`) or class names, each of which
+            stands for the block-level sites inside; None: all block-level sites.
         branch_scale: a.
         shortcut: whether s is added.
         projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
@@ -114,14 +116,14 @@ class Intervention(Passing):
         shortcut: bool = True,
         projections: Projections = "keep",
     ) -> None:
-        self.arm = Arm(names_of(sites, "intervene"), scale_of(branch_scale), shortcut, projections)
+        self.arm = Arm(asked("intervene", sites), scale_of(branch_scale), shortcut, projections)
         check_model("intervene", model)
         check_eager(model)
         if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward
             model = model.module
         self._model = model
         self._calls = Following(model, self, self._begin)
-        self.arm.check_paths(self._calls.names.values())
+        self.arm.check_paths(classes_of(model))
         self._registry = SiteRegistry()
         self._map = SiteMap((), ())
         self._parts: dict[Place, list[Part | None]] = {}
@@ -141,7 +143,8 @@ class Intervention(Passing):
     def left(self) -> tuple[Left, ...]:
         """The sites it leaves as they are, with the reason."""
         others = [site for site in self._map.sites if _key(site) not in self._acts]
-        return tuple(Left(site, self.arm.why_not(site, self._map)) for site in others)
+        named = self.arm.named(self._map)
+        return tuple(Left(site, self.arm.why_not(site, named)) for site in others)
 
     @property
     def unseen(self) -> tuple[Unseen, ...]:
@@ -231,11 +234,11 @@ class Intervention(Passing):
                 f"residual, and cannot be told: {blind[0].reason}. Checkpoints need "
                 "use_reentrant=False; sites= names those to act on without these"
             )
-        acted = set(self._acts)
+        acted, named = set(self._acts), self.arm.named(self._map)
         self._acts = {
             _key(site): self.arm.keeps_shortcut(site)
             for site in self._map.sites
-            if not self.arm.why_not(site, self._map)
+            if not self.arm.why_not(site, named)
         }
         moved = [s.name for s in self._map.sites if _key(s) in acted - self._acts.keys()]
         if moved:

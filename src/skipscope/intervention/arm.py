@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from skipscope.names import near
 from skipscope.records import Site, SiteMap
+from skipscope.selection import Classes, among, chosen, unknown
 
 Projections = Literal["keep", "cut"]
 
@@ -36,38 +36,9 @@ def scale_of(value: Any) -> float:
     return found
 
 
-def names_of(wanted: Any, caller: str) -> tuple[str, ...] | None:
-    """Names of sites or module paths as they were given: one, several, or None for all.
-
-    Raises:
-        ValueError: what was given is none of these, or names nothing.
-
-    >>> names_of("blocks.3", "intervene"), names_of(None, "intervene")
-    (('blocks.3',), None)
-    """
-    if wanted is None:
-        return None
-    names = (wanted,) if isinstance(wanted, str) else wanted
-    if not isinstance(names, Iterable):
-        names = (wanted,)
-    held = tuple(names)
-    if not held:
-        raise ValueError(
-            f"{caller}: sites names none, got {wanted!r}; give names of sites or module paths, or "
-            "None for all"
-        )
-    wrong = [name for name in held if not isinstance(name, str)]
-    if wrong:
-        raise ValueError(
-            f"{caller}: sites are names of sites or module paths, or None for all, got "
-            f'{wrong[0]!r}; give names such as "blocks.3"'
-        )
-    return held
-
-
 @dataclass(frozen=True)
 class Arm:
-    """Names of sites or module paths (None: all at block level), and the sum wanted there."""
+    """What names the sites (None: all at block level), and the sum wanted there."""
 
     names: tuple[str, ...] | None
     branch_scale: float
@@ -91,76 +62,46 @@ class Arm:
         kept = not self.shortcut and self.projections == "keep"
         return f"{self.sum}, any P(x) kept" if kept else self.sum
 
-    def check_paths(self, modules: Iterable[str]) -> None:
+    def check_paths(self, classes: Classes) -> None:
         """Before any site is known: whether each name can be that of a site.
 
         Raises:
-            ValueError: one names no module, nor a part of one.
+            ValueError: one fits no module, nor a part of one.
         """
-        paths = {path or "model" for path in modules}
         for name in self.names or ():
-            if not any(name == path or name.startswith(f"{path}/") for path in paths):
+            module = name.partition("/")[0]  # of a site's name the part that is a path
+            near_it = None if module == "model" else unknown(module, classes)
+            if near_it is not None:
                 raise ValueError(
                     f"intervene: no site or module is named {name!r} (find_residuals lists the "
-                    f"sites){near(name, paths)}"
+                    f"sites){near_it}"
                 )
 
+    def named(self, known: SiteMap) -> frozenset[int]:
+        """Indices of the sites that are named; all at block level where no names were given."""
+        if self.names is None:
+            return frozenset(site.index for site in known.block_level)
+        return among(known, self.names)
+
     def check_names(self, known: SiteMap) -> None:
-        """Whether every name is that of a site, or of a module with some.
+        """Whether every name is that of a site, or of modules with some.
 
         Raises:
             ValueError: one is not.
         """
-        for name in self.names or ():
-            if not _sites_at(known, name):
-                _refuse(name, known, "intervene")
+        if self.names is not None:
+            chosen(known, self.names, "intervene")
 
     def keeps_shortcut(self, site: Site) -> bool:
         """Whether a site's shortcut is added."""
         return self.shortcut or (site.kind == "projection" and self.projections == "keep")
 
-    def why_not(self, site: Site, known: SiteMap) -> str:
+    def why_not(self, site: Site, named: Collection[int]) -> str:
         """Why a site is left as it is; "" where it is acted on."""
-        if self.names is None:
-            if site.nested:
-                return _NESTED
-        elif not any(site in _sites_at(known, name) for name in self.names):
-            return _NOT_NAMED
+        if site.index not in named:
+            return _NESTED if self.names is None else _NOT_NAMED
         if self.branch_scale != 1.0:
             return ""
         if self.shortcut:
             return _AS_IT_IS
         return _KEPT if self.keeps_shortcut(site) else ""
-
-
-def _refuse(name: str, known: SiteMap, caller: str) -> NoReturn:
-    names = {each for site in known.sites for each in (site.name, site.module or "model")}
-    raise ValueError(
-        f"{caller}: no site is named {name!r} (find_residuals lists them){near(name, names)}"
-    )
-
-
-def sites_of(known: SiteMap, names: Sequence[str] | None, caller: str) -> tuple[Site, ...]:
-    """The sites of names or module paths, each once; None: all at block level.
-
-    Raises:
-        ValueError: a name is unknown, or there is no site at all.
-    """
-    if not known.sites:
-        raise ValueError(f"{caller}: no residual addition was found")
-    if names is None:
-        return known.block_level
-    found: dict[int, Site] = {}
-    for name in names:
-        at = _sites_at(known, name)
-        if not at:
-            _refuse(name, known, caller)
-        found.update({site.index: site for site in at})
-    return tuple(found.values())
-
-
-def _sites_at(known: SiteMap, wanted: str) -> list[Site]:
-    """The sites of a name or a module path; none where there are none."""
-    named = [site for site in known.sites if site.name == wanted]
-    inside = [s for s in known.sites if s.module == wanted or s.module.startswith(f"{wanted}.")]
-    return named or [site for site in inside if not site.nested] or inside

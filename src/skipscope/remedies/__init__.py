@@ -39,7 +39,8 @@ def zero_init_branches(
     Args:
         model: the model, before it trains.
         *example: what its forward takes.
-        sites: names of sites or module paths; None: all block-level sites.
+        sites: names of sites, module paths (with `*` and `?`) or class names; None: all
+            block-level sites.
         trained: "allow" to do it to weights that are trained or loaded, which it destroys.
         **kwargs: keyword arguments of the forward.
 
@@ -86,7 +87,8 @@ def depth_scaled_init(
         model: the model, before it trains.
         *example: what its forward takes.
         factor: instead of 1/sqrt(N).
-        sites: names of sites or module paths; None: all block-level sites.
+        sites: names of sites, module paths (with `*` and `?`) or class names; None: all
+            block-level sites.
         trained: "allow" to do it to weights that are trained or loaded, which changes the function.
         **kwargs: keyword arguments of the forward.
 
@@ -131,7 +133,8 @@ def scale_branches(
         *example: what its forward takes.
         alpha: the factor at the start.
         learned: "scalar" (one factor a branch), "channel" (one for each channel), or "no".
-        sites: names of sites or module paths; None: all block-level sites.
+        sites: names of sites, module paths (with `*` and `?`) or class names; None: all
+            block-level sites.
         optimizer: refused, where there is one already: it cannot hold the new parameters. One that
             is not given here is not noticed.
         trained: "allow" to do it to weights that are trained or loaded; a learned alpha of 1 needs

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from skipscope.example import check_model
-from skipscope.intervention.arm import names_of, sites_of
 from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
+from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of
 from skipscope.remedies.factor import PROBE, Branches, Factor, Learned
 from skipscope.remedies.refusals import Refusals, why_trained
-from skipscope.reports._text import counted
 from skipscope.restore import unchanged
+from skipscope.selection import asked, chosen
 
 Trained = Literal["refuse", "allow"]
 
@@ -77,7 +77,7 @@ class Treatment:
         trained: Trained,
     ) -> None:
         check_model(remedy, model)
-        names = names_of(sites, remedy)
+        names = asked(remedy, sites)
         if trained not in ("refuse", "allow"):
             raise ValueError(f'{remedy}: trained is "refuse" or "allow", got {trained!r}')
         hollow = next((name for name, p in model.named_parameters() if p.is_meta), None)
@@ -96,7 +96,7 @@ class Treatment:
         self.remedy, self.model = remedy, model
         self._example, self._kwargs = example, kwargs
         self.ends: Ends = ends_of(remedy, model, example, kwargs)
-        self._chosen = sites_of(self.ends.sites, names, remedy)
+        self._chosen = chosen(self.ends.sites, names, remedy)
         self._tensors = dict(model.named_parameters())
         self._refusals = Refusals(model, self.ends, self._chosen)
 

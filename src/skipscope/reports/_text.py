@@ -206,15 +206,6 @@ def listed(items: Sequence[str], most: int, *, more: str = "more") -> str:
     return shown if left <= 0 else f"{shown} and {left} {more}"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number with its noun.
-
-    >>> counted(1, "site"), counted(0, "warning"), counted(2, "branch", "branches")
-    ('1 site', '0 warnings', '2 branches')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
-
-
 def log_range(values: Sequence[Number]) -> tuple[float, float]:
     """The decades that hold the positive finite values, four at most: ends of a logarithmic axis.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from skipscope.names import counted
 from skipscope.records import Finding, Run
 from skipscope.reports._expected import usual_placement
 from skipscope.reports._text import (
     Number,
-    counted,
     factor,
     listed,
     number,

@@ -82,6 +82,7 @@ class Rule:
     inputs: tuple[str, ...]
     optional: frozenset[str]
     thresholds: Mapping[str, float]
+    signed: tuple[str, ...]  #: thresholds of what can be negative: a cosine, a slope, a logarithm
 
     @property
     def doc(self) -> str:
@@ -140,14 +141,15 @@ class Rule:
 
         Raises:
             ValueError: no such threshold, naming those that come near; a value that is no finite
-                number, or no whole one of 0 or more where the threshold counts something.
+                number, is negative where what is measured cannot be, or is no whole one where the
+                threshold counts something.
         """
         known = self.defaults
         for name in overrides:
             if name not in known:
                 raise ValueError(
                     f"thresholds: {self.code} has no threshold {name!r} (`skipscope explain "
-                    f"{self.code}` lists them){near(name, known)}"
+                    f"{self.code}` lists them){near(str(name), known)}"
                 )
         checked = {name: self._checked(name, known[name], overrides[name]) for name in overrides}
         chosen = {name: checked.get(name, value) for name, value in self.thresholds.items()}
@@ -161,11 +163,13 @@ class Rule:
         number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         given = float(cast("float", value)) if number else math.nan
         counts = isinstance(default, int)
-        if math.isfinite(given) and not counts:
-            return given
-        if given >= 0 and given.is_integer():
-            return int(given)
-        wanted = "whole number of 0 or more" if counts else "finite number"
+        signed = name in self.signed
+        if math.isfinite(given) and (signed or given >= 0):
+            if not counts:
+                return given
+            if given.is_integer():
+                return int(given)
+        wanted = f"{'whole' if counts else 'finite'} number{'' if signed else ' of 0 or more'}"
         raise ValueError(
             f"thresholds: {name!r} of {self.code} must be a {wanted}, got {value!r} "
             f"(its default is {default}; to keep the rule quiet, `ignore` it)"
@@ -203,21 +207,24 @@ def rule(
     explains_overall: tuple[str, ...] = (),
     explains_here: tuple[str, ...] = (),
     whole_stream: bool = False,
+    signed: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Iterable[Hit]]], Rule]:
-    """Declare a rule: the gates above a generator of hits.
+    """Declare a rule: the gates above a generator of hits, and the thresholds that have a sign.
 
     Raises:
-        TypeError: a positional parameter is no known input, or a threshold has no default.
+        TypeError: a positional parameter is no known input, a threshold has no default, or a
+            negative one that is not in `signed`, or there is none of a name in `signed`.
         ValueError: the docstring lacks a heading.
     """
 
     def declare(function: Callable[..., Iterable[Hit]]) -> Rule:
         inputs, optional, thresholds = _signature(code, function)
+        _check_signed(code, thresholds, signed)
         rule_docs.sections(function.__doc__ or "")
         return Rule(
             code, name, severity, patience, min_steps, after_warmup, needs_sites, initial_only,
             explains, explains_overall, explains_here, whole_stream, function, inputs, optional,
-            thresholds,
+            thresholds, signed,
         )  # fmt: skip
 
     return declare
@@ -241,6 +248,15 @@ def _signature(
         if parameter.default is None:
             optional.add(name)
     return tuple(inputs), frozenset(optional), thresholds
+
+
+def _check_signed(code: str, thresholds: Mapping[str, float], signed: tuple[str, ...]) -> None:
+    for name in signed:
+        if name not in thresholds:
+            raise TypeError(f"{code}: no threshold {name!r} to be signed{near(name, thresholds)}")
+    for name, default in thresholds.items():
+        if default < 0 and name not in signed:
+            raise TypeError(f"{code}: threshold {name!r} is {default}, so name it in signed")
 
 
 def either(*arms: Iterable[Hit]) -> Iterator[Hit]:

@@ -40,6 +40,7 @@ _NEAR_ZERO = 1e-3
     patience=3,
     explains=("RES103", "RES105", "RES201", "RES202", "RES203", "RES205", "RES301", "RES401"),
     explains_overall=("RES105", "RES203", "RES301"),
+    signed=("slope",),
 )
 def branch_dominance(
     branch_ratio: Table,

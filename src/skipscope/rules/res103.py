@@ -46,6 +46,7 @@ _FALLEN = 0.1
     patience=3,
     explains=("RES203",),
     explains_here=("RES104", "RES404"),
+    signed=("rise",),
 )
 def dead_branch(
     branch_ratio: Table,

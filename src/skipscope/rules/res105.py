@@ -20,6 +20,7 @@ from skipscope.rule.output_matrices import OutputMatrices, output_matrices
     patience=1,
     initial_only=True,
     explains_overall=("RES205", "RES301"),
+    signed=("offset", "offset_error"),
 )
 def late_identity(
     stage_residual_budget: Table,

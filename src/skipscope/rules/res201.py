@@ -27,6 +27,7 @@ _LAW = "at most sqrt(2) while variance is linear in depth"
     patience=3,
     explains=("RES202", "RES205"),
     explains_overall=("RES101", "RES105", "RES202", "RES205", "RES301"),
+    signed=("flat",),
 )
 def activation_growth(
     rms_sum: Table,

@@ -21,6 +21,7 @@ from skipscope.rule.shape import samples
     severity="warning",
     patience=3,
     explains_overall=("RES001", "RES202", "RES402"),
+    signed=("aligned", "apart"),
 )
 def token_collapse(
     mean_shift: Table,

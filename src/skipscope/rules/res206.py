@@ -22,6 +22,7 @@ _NARROW = -0.9
     patience=2,
     explains=("RES101", "RES105", "RES201"),
     explains_here=("RES304",),
+    signed=("opposed",),
 )
 def erasing_branch(
     cosine: Table,

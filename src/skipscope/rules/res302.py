@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
     explains=("RES103", "RES402"),
     explains_overall=("RES001", "RES202", "RES205", "RES301", "RES401", "RES402", "RES504"),
     whole_stream=True,
+    signed=("aligned",),
 )
 def post_norm_collapse(
     grad_sum_norm: Table,

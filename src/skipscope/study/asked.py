@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from skipscope.names import a_kind
+
 MANY = 1000  #: a number of seeds above it is meant as a seed
 MOST = 2**32 - 1  #: the largest seed that NumPy takes
 
@@ -113,7 +115,7 @@ def callables(**given: Callable[..., Any] | None) -> None:
     """
     for what, one in given.items():
         if one is not None and not callable(one):
-            raise TypeError(f"{what} must be a function, got a {type(one).__name__}")
+            raise TypeError(f"{what} must be a function, got {a_kind(one)}")
 
 
 def device(wanted: Any) -> str:

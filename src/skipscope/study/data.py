@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from skipscope.names import a_kind
+
 #: How many samples go through a net at once where nothing is trained.
 CHUNK = 1024
 
@@ -38,7 +40,7 @@ class Data:
         if not isinstance(data, Sequence) or len(data) not in (2, 4):
             raise TypeError(
                 "data: give (x_train, y_train, x_validation, y_validation), or two datasets of "
-                f"(input, target), got {type(data).__name__}"
+                f"(input, target), got {a_kind(data)}"
             )
         parts = list(data) if len(data) == 4 else [*_stacked(data[0]), *_stacked(data[1])]
         names = [field.name for field in fields(cls)]
@@ -83,9 +85,7 @@ def _tensor(name: str, part: Any) -> Tensor:
 def _stacked(dataset: Any) -> tuple[Tensor, Tensor]:
     """All samples of a dataset, as two tensors."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise TypeError(
-            f"data: a {type(dataset).__name__} is no dataset with a length and samples by index"
-        )
+        raise TypeError(f"data: {a_kind(dataset)} is no dataset with a length and samples by index")
     batch = default_collate([dataset[index] for index in range(len(dataset))])
     if not isinstance(batch, (list, tuple)) or len(batch) != 2:
         raise TypeError("data: a dataset's samples are to be pairs (input, target)")

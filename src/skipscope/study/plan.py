@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from skipscope.evidence.store import StudyError
 from skipscope.find import find_residuals
 from skipscope.intervention.arm import Projections
+from skipscope.names import a_kind
 from skipscope.records import Site
 from skipscope.study.arms import Arm, Factory
 from skipscope.study.data import Data
@@ -80,7 +81,7 @@ class Plan:
         with named(f"factory: at depth {depth}"):
             model = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(depth)
             if not isinstance(model, nn.Module):
-                raise StudyError(f"factory: made a {type(model).__name__}, not an nn.Module")
+                raise StudyError(f"factory: made {a_kind(model)}, not an nn.Module")
             model.to(self.device)
             weights = fingerprint(model)
         if arm.start is not None:

@@ -33,7 +33,7 @@ def protocol(
         "seeds": ", ".join(map(str, seeds)),
         "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
         " not augmented by the study",
-        "steps": f"{plan.steps} of {min(plan.batch_size, len(data.x_train))} samples",
+        "steps": f"{plan.steps} of {_batch(plan)}",
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
         "weights": _weights(plan),
         "optimizer": settings["optimizer"],
@@ -42,6 +42,14 @@ def protocol(
     if _projects(plan, depth, seeds[0]):
         said["P(x)"] = "kept in the plain arms" if plan.projections == "keep" else "cut too"
     return said
+
+
+def _batch(plan: Plan) -> str:
+    """The size of a batch; that it is not the one asked for, where there are fewer samples."""
+    samples = len(plan.data.x_train)
+    if plan.batch_size <= samples:
+        return f"{plan.batch_size} samples"
+    return f"all {samples} samples, fewer than the batch size of {plan.batch_size}"
 
 
 def _weights(plan: Plan) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from skipscope.evidence.store import StudyError
+from skipscope.names import a_kind
 from skipscope.study.arms import Arm
 from skipscope.study.data import CHUNK, Batches
 from skipscope.study.plan import Plan, named, one_thread, own_random_state, refused
@@ -107,7 +108,7 @@ def _missed(plan: Plan, outputs: Any, targets: Tensor, name: str) -> None:
 
 def _kind(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
+        return a_kind(value)
     return f"{str(value.dtype)[6:]} {' x '.join(map(str, value.shape)) or 'scalar'}"
 
 
@@ -119,7 +120,7 @@ def _stepped(plan: Plan, model: nn.Module, seed: int, lr: float) -> None:
     with named("optimizer"):
         optimizer = plan.optimizer(trained, lr)
     if not isinstance(optimizer, Optimizer):
-        raise StudyError(f"optimizer: made a {type(optimizer).__name__}, not an Optimizer")
+        raise StudyError(f"optimizer: made {a_kind(optimizer)}, not an Optimizer")
     data = plan.data.to(plan.device)
     samples = Batches(len(data.x_train), plan.batch_size, 1, seed).order[0]
     outputs = _outputs(model.train(), data.x_train[samples], "x_train")

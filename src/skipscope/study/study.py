@@ -13,23 +13,17 @@ from torch import nn
 from skipscope.evidence.outcome import Cell, Evidence
 from skipscope.evidence.reports import FILES
 from skipscope.evidence.store import (
-    CELLS,
-    OUTCOME,
-    STUDY,
     Planned,
-    StoreError,
     load,
     load_outcome,
-    load_plan,
     save_plan,
 )
-from skipscope.history import HistoryInUseError
-from skipscope.history.appending import Appending
 from skipscope.intervention.arm import Projections
 from skipscope.study import asked
 from skipscope.study.arms import Arm, Factory, choose
 from skipscope.study.checking import PlainStart, with_chance
 from skipscope.study.data import Data
+from skipscope.study.folder import Held, is_as_written
 from skipscope.study.plan import (
     Loss,
     MakeOptimizer,
@@ -42,10 +36,8 @@ from skipscope.study.plan import (
 )
 from skipscope.study.pool import run_cells
 from skipscope.study.progress import Progress
-from skipscope.study.protocol import configuration, differences, protocol
+from skipscope.study.protocol import configuration, protocol
 from skipscope.study.rehearsing import rehearse
-
-LOCK = ".running"  #: a file that is locked while a process runs the study
 
 
 class Study:
@@ -68,7 +60,7 @@ class Study:
         grid_depth: at which depth the grid is tried; None: the one in the middle.
         grid_seeds: their number, or they themselves; None: all of the study's.
         steps: optimizer steps.
-        batch_size: samples in a batch.
+        batch_size: samples in a batch; where there are fewer to train on, all of them.
         optimizer: (parameters, lr) -> optimizer; None: SGD with momentum 0.9.
         loss_fn: (outputs, targets) -> mean loss; None: cross-entropy.
         wrong: (outputs, targets) -> for each target, whether it was missed; None: by the likeliest
@@ -212,9 +204,10 @@ class Study:
     ) -> Evidence:
         """Trains what is not finished yet in a folder, and returns what is there then.
 
-        A study that was stopped, however it was, goes on where it stood. A verdict that was written
-        before is removed once there is more to train: it would judge what it has not seen. Random
-        state and threads of the caller stay as they were.
+        A study that was stopped, however it was, goes on where it stood. One with more seeds or
+        depths than are written in the folder, and all else the same, trains what is new and reports
+        all. A verdict that was written before is removed once there is more to train: it would
+        judge what it has not seen. Random state and threads of the caller stay as they were.
 
         Args:
             folder: where it is written; made where it is not there.
@@ -226,12 +219,18 @@ class Study:
             StudyError: the plain arm would be a straw man, one of the study's arguments does not do
                 what it is for (it says which), or a training failed.
             StoreError: the folder holds another study (it says what differs), or is in use.
+            KeyboardInterrupt: Ctrl-C; what is finished is kept.
         """
         jobs = asked.number("jobs", jobs)
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        with closing(_Held(target)):
-            return self._run(target, jobs, progress)
+        try:
+            with closing(Held(target)):
+                return self._run(target, jobs, progress)
+        except KeyboardInterrupt:  # where in a training it came tells nobody anything
+            raise KeyboardInterrupt(
+                f"stopped; what is finished is kept in {target}, and the same call goes on"
+            ) from None
 
     def _run(self, target: Path, jobs: int, progress: bool) -> Evidence:
         rehearse(self._plan, self.depths, self.seeds[0], self.lr)
@@ -251,45 +250,16 @@ class Study:
     def _take_up(
         self, folder: Path, plan: Plan, notes: dict[str, str], cells: tuple[Cell, ...]
     ) -> None:
-        """Begins a folder, or sees to it that it is of this very study.
+        """Begins a folder, lets it grow, or sees to it that it is of this very study.
 
         Raises:
             StoreError: it is of another.
         """
         settings = configuration(plan, cells, self.seeds[0], self.lr)
-        if not (folder / STUDY).exists():
-            if any(folder.glob(f"{CELLS}/*/{OUTCOME}")):
-                raise StoreError(
-                    f"{folder} holds trainings but no {STUDY} that says of which study: give "
-                    "another folder, or remove this one"
-                )
-            facts = tuple(arm.facts for arm in plan.arms)
-            said = {**protocol(plan, self.depths[0], self.seeds, settings), **notes}
-            grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
-            evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
-            save_plan(folder, Planned(evidence, cells, settings))
+        if is_as_written(folder, plan, cells, settings, self.lr):
             return
-        found = load_plan(folder).configuration
-        differs = differences(found, settings)
-        if differs:
-            raise StoreError(
-                f"{folder} holds another study ({differs}): give another folder, or remove this one"
-            )
-
-
-class _Held:
-    """A folder that one process writes to.
-
-    Raises:
-        StoreError: another one does.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            self._file = Appending(folder / LOCK)
-        except HistoryInUseError:
-            raise StoreError(f"{folder}: another process runs this study") from None
-
-    def close(self) -> None:
-        """Gives it free."""
-        self._file.close()
+        facts = tuple(arm.facts for arm in plan.arms)
+        said = {**protocol(plan, self.depths[0], self.seeds, settings), **notes}
+        grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
+        evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
+        save_plan(folder, Planned(evidence, cells, settings))

@@ -21,6 +21,7 @@ from skipscope.evidence.outcome import Cell, Outcome, Reading
 from skipscope.evidence.store import CELLS, StudyError, cell_folder
 from skipscope.history import History, history_paths
 from skipscope.intervention import intervene
+from skipscope.names import a_kind
 from skipscope.records import Diagnosis
 from skipscope.study.arms import Arm
 from skipscope.study.data import Batches, Data
@@ -242,7 +243,7 @@ def describe_optimizer(optimizer: Any) -> str:
     'SGD(weight_decay=0.1) and ()'
     """
     if not isinstance(optimizer, Optimizer):
-        raise StudyError(f"optimizer: made a {type(optimizer).__name__}, not an Optimizer")
+        raise StudyError(f"optimizer: made {a_kind(optimizer)}, not an Optimizer")
     groups = dict.fromkeys(_settings(group) for group in optimizer.param_groups)
     return " and ".join([f"{type(optimizer).__name__}{next(iter(groups))}", *list(groups)[1:]])
 

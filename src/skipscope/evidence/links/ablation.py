@@ -11,7 +11,8 @@ from skipscope.evidence.outcome import ArmFacts, Outcome
 from skipscope.evidence.runs import EARLY, by_seed, depths_text, ended_well, loss, losses
 from skipscope.evidence.statistics import paired
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import counted, number
+from skipscope.names import counted
+from skipscope.reports._text import number
 
 DEEP = 50  #: from which depth on a start decides
 

@@ -9,7 +9,8 @@ from skipscope.evidence.outcome import ArmFacts, Cell, Outcome
 from skipscope.evidence.runs import canonical, ended_well
 from skipscope.evidence.statistics import keeps
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import counted, exact
+from skipscope.names import counted
+from skipscope.reports._text import exact
 
 SHARE = 0.01  #: by which counts of parameters may differ
 Key = tuple[int, int, float]

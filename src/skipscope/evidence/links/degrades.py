@@ -16,7 +16,7 @@ from skipscope.evidence.link import (
 from skipscope.evidence.runs import by_seed, error, losses
 from skipscope.evidence.statistics import onset, paired, rank_correlation, ratio
 from skipscope.evidence.verdict import Answer
-from skipscope.reports._text import counted
+from skipscope.names import counted
 
 WORSE = 5 * POINT  #: of training error, deepest over shallowest
 LOSS = 2.0  #: times the loss

@@ -18,7 +18,8 @@ from skipscope.evidence.link import (
 from skipscope.evidence.runs import by_seed, ended_well, error, errors, losses
 from skipscope.evidence.statistics import SLACK, median, paired, tied
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import counted, number
+from skipscope.names import counted
+from skipscope.reports._text import number
 
 WORSE = 1 * POINT  #: that the deepest may be
 LOSS, FLOOR = 2.0, 0.05  #: times the shallow loss, which counts as this at least

@@ -8,7 +8,8 @@ from skipscope.evidence.link import Kind, Pair, at_least, at_most, decided, not_
 from skipscope.evidence.outcome import Outcome
 from skipscope.evidence.statistics import median
 from skipscope.evidence.verdict import Answer, Check
-from skipscope.reports._text import counted, number
+from skipscope.names import counted
+from skipscope.reports._text import number
 
 SMALLEST, LARGEST = 1e-3, 2.0  #: of the median r of a run
 GRAVE = ("RES101", "RES201")

@@ -13,7 +13,8 @@ from skipscope.evidence.outcome import ArmFacts, Evidence, Outcome
 from skipscope.evidence.runs import EARLY, depths, of_arm
 from skipscope.evidence.statistics import Spread, median
 from skipscope.evidence.verdict import Chain, Comparison, Generalisation, Link, Place, Row, Verdict
-from skipscope.reports._text import counted, number
+from skipscope.names import counted
+from skipscope.reports._text import number
 
 TABLE_NOTE = (
     "Median [smallest, largest] over seeds; a run that is not finite counts as +inf, its error as "
