@@ -20,6 +20,7 @@ from skipscope.study import Study, StudyError, scaled
 from tests.study.nets import WIDTH, Block, data, net, normed, study
 
 X, Y, X_VAL, Y_VAL = data()
+PLAIN, RESIDUAL, IDLE = study()._plan.arms
 
 
 # ------------------------------------------------------------------------ numbers and names
@@ -46,6 +47,26 @@ X, Y, X_VAL, Y_VAL = data()
         (
             {"arms": ("plain", "residual", replace(scaled(0.5), depths=(7,)))},
             r"arms: 'scaled-0.5' has depths \(7,\), none of which is one of .* \(1, 2\)",
+        ),
+        (
+            {"arms": (replace(PLAIN, shortcut=True), "residual")},
+            r"arms: 'plain' has the role 'plain', and keeps its shortcuts: give Arm\(..., shortc",
+        ),
+        (
+            {"arms": (replace(PLAIN, shortcut=True, factory=net), "residual")},
+            "'plain' has the role 'plain', and keeps its shortcuts",
+        ),
+        (
+            {"arms": ("plain", replace(RESIDUAL, shortcut=False))},
+            r"'residual' has the role 'residual', and leaves out its shortcuts \(shortcut=False\)",
+        ),
+        (
+            {"arms": ("plain", "residual", replace(IDLE, branch_scale=0.5))},
+            "'idle' has the role 'idle', and its branches are added times 0.5: give branch_scale=0",
+        ),
+        (
+            {"arms": ("plain", "residual", replace(IDLE, facts=replace(IDLE.facts, role="odd")))},
+            "'idle' has the role 'odd', which is none of plain, residual, idle",
         ),
         ({"plain_start": "hee"}, "plain_start must be .* got 'hee'"),
         ({"device": "gpu"}, "device: nothing trains on 'gpu'"),

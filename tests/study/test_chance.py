@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from skipscope.study import StudyError
+from skipscope.study import Study, StudyError
 from skipscope.study.arms import restarted
 from skipscope.study.checking import FLOOR, look
 from skipscope.study.named import digits
+from skipscope.study.nets import cnn
 from skipscope.study.starts import depth_scaled, he, scaled_branches, zero_last
 from tests.study.nets import ReZero, net, study
 
@@ -85,6 +87,25 @@ def test_branches_scaled_for_good() -> None:
     scaled_branches(model, x)
     assert torch.allclose(model(x), expected, atol=1e-6)
     assert all("branch_scale" not in name for name, _ in model.named_parameters())  # not trained
+
+
+def test_what_is_looked_at_is_the_arms_own_sum() -> None:
+    """One block y = a F: dL/dW is a times dL/dy relu(x)^T, so a = 1e-3 leaves about 1e-3 of it."""
+    plan = study(depths=(1,))._plan
+    plain = plan.arm("plain")
+    whole, small = look(plan, plain, 1, 0), look(plan, replace(plain, branch_scale=1e-3), 1, 0)
+    assert 1e-4 < small.weakest / whole.weakest < 1e-2
+    assert (whole.cut, small.cut) == (1, 1)
+
+
+def test_kept_projections_are_not_counted_as_cut() -> None:
+    """Three stages of one block each; the second and the third begin with a projection."""
+    x, y = torch.randn(8, 64), torch.arange(8)
+    plan = Study(cnn, (x, y, x, y), depths=(8,))._plan
+    plain = plan.arm("plain")
+    for arm in (plain, replace(plain, branch_scale=0.5)):
+        found = look(plan, arm, 8, 0)
+        assert (found.cut, found.sites) == (1, 3)
 
 
 def test_hes_start_in_deep_nets_is_no_straw_man(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor, nn
 
-from skipscope.evidence.outcome import ArmFacts
+from skipscope.evidence.outcome import ArmFacts, Role
 
 #: Changes a model that was just made; the second argument is an example of its inputs.
 Start = Callable[[nn.Module, Tensor], Any]
@@ -22,7 +22,8 @@ class Arm:
 
     Args:
         facts: what it is called, and what it is for.
-        shortcut: whether s is added; without it y = F, or P(x) + F at kept projections.
+        shortcut: whether s is added; without it y = F, or P(x) + F at kept projections. False of
+            an arm with the role "plain".
         branch_scale: a of y = s + a F.
         start: changes the model before it trains; None leaves it as the factory made it.
         factory: depth -> model, where it is not the study's.
@@ -98,7 +99,8 @@ def choose(arms: Sequence[str | Arm]) -> tuple[Arm, ...]:
     """Arms by name, or as they are.
 
     Raises:
-        ValueError: a name is unknown or stands twice, or there is no plain or no residual arm.
+        ValueError: a name is unknown or stands twice, an arm does not do what its role says, or
+            there is no plain or no residual arm.
 
     >>> [arm.name for arm in choose(["plain", "residual", scaled(0.5)])]
     ['plain', 'residual', 'scaled-0.5']
@@ -115,10 +117,38 @@ def choose(arms: Sequence[str | Arm]) -> tuple[Arm, ...]:
             raise ValueError(f"arms: {name!r} stands twice; give each arm a name of its own")
         if not name or not all(c.isalnum() or c in "_.-" for c in name):
             raise ValueError(f"arms: a name is letters, digits and any of _ . -, got {name!r}")
+    for arm in chosen:
+        _as_its_role_says(arm)
     for role in ("plain", "residual"):
         if all(arm.facts.role != role for arm in chosen):
             raise ValueError(f"arms: a study compares, and needs an arm with the role {role!r}")
     return chosen
+
+
+def _as_its_role_says(arm: Arm) -> None:
+    """An arm is reported by its role, so its sum must be that of the role.
+
+    Raises:
+        ValueError: it is another.
+    """
+    role, told = arm.facts.role, f"arms: {arm.name!r} has the role {arm.facts.role!r}"
+    if role not in get_args(Role):
+        raise ValueError(f"{told}, which is none of {', '.join(get_args(Role))}")
+    if role == "plain" and arm.shortcut:
+        raise ValueError(
+            f"{told}, and keeps its shortcuts: give Arm(..., shortcut=False), which leaves out "
+            "those of the residual model"
+        )
+    if role not in ("plain", "other") and not arm.shortcut:
+        raise ValueError(
+            f"{told}, and leaves out its shortcuts (shortcut=False); without them its role is "
+            "'plain' or 'other'"
+        )
+    made = arm.factory is not None or arm.start is not None  # which may be what idles it
+    if role == "idle" and arm.branch_scale != 0 and not made:
+        raise ValueError(
+            f"{told}, and its branches are added times {arm.branch_scale:g}: give branch_scale=0"
+        )
 
 
 def restarted(arm: Arm, start: Start, words: str) -> Arm:

@@ -10,7 +10,6 @@ from typing import Literal
 from torch import Tensor
 
 from skipscope.evidence.store import StudyError
-from skipscope.intervention import intervene
 from skipscope.study.arms import Arm, Start, restarted
 from skipscope.study.data import Batches
 from skipscope.study.plan import Plan, one_thread, own_random_state
@@ -43,7 +42,7 @@ def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
         blocks = Blocks(model, sites, plan.example())
         data = plan.data.to(plan.device)
         samples = Batches(len(data.x_train), plan.batch_size, 1, seed).order[0]
-        with intervene(model, shortcut=False, projections=plan.projections) as plain:
+        with plan.intervened(arm, model) as plain:
             outputs = model.train()(data.x_train[samples])
             if isinstance(outputs, Tensor):
                 outputs.retain_grad()
@@ -54,7 +53,8 @@ def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
         # A branch that has nothing to train, by its nature or frozen, needs no gradient.
         trained = [own for own in blocks.branches if any(p.requires_grad for p in own)]
         weakest = min((gradient_norm(branch) or 0.0 for branch in trained), default=math.inf)
-        return Look(depth, weakest / (at_outputs or 1.0), len(plain.sites), len(sites))
+        cut = sum(not plain.arm.keeps_shortcut(site) for site in plain.sites)
+        return Look(depth, weakest / (at_outputs or 1.0), cut, len(sites))
 
 
 def with_chance(

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from skipscope.evidence.store import StudyError
 from skipscope.find import find_residuals
+from skipscope.intervention import Intervention, intervene
 from skipscope.intervention.arm import Projections
 from skipscope.names import a_kind
 from skipscope.records import Site
@@ -89,6 +90,15 @@ class Plan:
                 arm.start(model, self.example())
         torch.manual_seed(seed + TRAINING)
         return model, weights
+
+    def intervened(self, arm: Arm, model: nn.Module) -> AbstractContextManager[Intervention]:
+        """The arm's own sum at all sites of its model, while the context is open."""
+        return intervene(
+            model,
+            shortcut=arm.shortcut,
+            branch_scale=arm.branch_scale,
+            projections=self.projections,
+        )
 
     def example(self, samples: int = 8) -> Tensor:
         """The first inputs."""

@@ -20,7 +20,6 @@ from torch.optim import Optimizer
 from skipscope.evidence.outcome import Cell, Outcome, Reading
 from skipscope.evidence.store import CELLS, StudyError, cell_folder
 from skipscope.history import History, history_paths
-from skipscope.intervention import intervene
 from skipscope.names import a_kind
 from skipscope.records import Diagnosis
 from skipscope.study.arms import Arm
@@ -111,13 +110,7 @@ class Training:
         with ExitStack() as stack:
             stack.callback(self.monitor.close)
             if self.arm.intervenes:
-                changed = intervene(
-                    self.model,
-                    shortcut=self.arm.shortcut,
-                    branch_scale=self.arm.branch_scale,
-                    projections=self.plan.projections,
-                )
-                stack.enter_context(changed)
+                stack.enter_context(self.plan.intervened(self.arm, self.model))
             self.model.train()
             for step, samples in enumerate(self.batches.order.to(self.plan.device)):
                 self._step(step, samples)
