@@ -77,6 +77,32 @@ def test_more_than_the_shortcut_is_said() -> None:
     assert "no arm changes it alone" in chain(without(digits(), "he"), "no norm").caution
 
 
+WITHOUT_CHANCE = "at depth 50 a block has nothing of the gradient"
+
+
+def straw_man(study: Evidence) -> Evidence:
+    arms = (replace(study.arms[0], straw_man=WITHOUT_CHANCE), *study.arms[1:])
+    return replace(study, arms=arms)
+
+
+def test_no_link_compares_with_a_straw_man() -> None:
+    found = chain(straw_man(digits()), "no norm")
+    assert states(found) == [S, A, A, A, S, S, A]
+    for number in (2, 3, 4, 7):
+        reason = found.links[number - 1].answer.reason
+        assert reason == f"plain is no fair comparison: {WITHOUT_CHANCE}"
+    assert found.caution.startswith(
+        f"plain is a straw man, and no link compares with it: {WITHOUT_CHANCE}; the arms differ in"
+    )
+
+
+def test_what_fails_fails_beside_a_straw_man_too() -> None:
+    study = changed(straw_man(digits()), lambda cell: cell.arm == "sqrt", train_loss=math.inf)
+    link = chain(study, "no norm").links[2]
+    assert link.answer.state == N
+    assert "runs that are not finite: 12 of 12" in link.answer.reason
+
+
 @pytest.mark.parametrize(
     ("arm", "number", "state"),
     [("idle", 3, A), ("too-small", 6, A), ("he", 6, A)],

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from skipscope.evidence import judge
 from skipscope.study import Study, StudyError
 from skipscope.study.arms import restarted
 from skipscope.study.checking import FLOOR, look
@@ -25,7 +26,7 @@ def rezero() -> functools.partial[nn.Module]:
 
 
 def test_a_start_without_gradient_is_refused(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(StudyError, match=r"straw man.*0e\+00 of the gradient"):
+    with pytest.raises(StudyError, match=r"straw man.*a block has nothing of the gradient"):
         study(rezero, depths=(2, 3)).run(tmp_path, progress=False)
     assert not (tmp_path / "cells").exists()
 
@@ -64,6 +65,13 @@ def test_a_start_of_the_users_own_is_looked_at_too(tmp_path: Path, rezero) -> No
 def test_kept_all_the_same_it_is_noted(tmp_path: Path, rezero) -> None:  # type: ignore[no-untyped-def]
     evidence = study(rezero, depths=(3,), seeds=1, plain_start="keep").run(tmp_path, progress=False)
     assert "no fair comparison" in evidence.protocol["plain"]
+    told = "at depth 3 a block has nothing of the gradient at the outputs as it starts"
+    assert {arm.name: arm.straw_man for arm in evidence.arms if arm.straw_man} == {"plain": told}
+    assert {arm.differs for arm in evidence.arms if arm.role == "residual"} == {"shortcut"}
+    (chain,) = judge(evidence).chains
+    assert chain.caution == f"plain is a straw man, and no link compares with it: {told}"
+    compared = [link for link in chain.links if link.number in (2, 4, 7)]
+    assert {link.answer.state for link in compared} == {"not applicable"}
 
 
 def test_he_draws_the_branches_only() -> None:

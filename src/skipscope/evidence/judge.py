@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from skipscope.evidence.compare import comparison, generalisation, rows
 from skipscope.evidence.link import Pair, is_one_factor
@@ -53,20 +53,30 @@ def _chain(pair: Pair) -> Chain:
         Link(number, kind.name, kind.claim, kind.criterion, kind.ask(pair))
         for number, kind in enumerate(LINKS, 1)
     )
-    one_factor = is_one_factor(pair.residual)
     return Chain(
         pair=pair.plain.pair,
         plain=pair.plain.name,
         residual=pair.residual.name,
         differs=pair.residual.differs,
-        one_factor=one_factor,
-        caution="" if one_factor else _caution(pair),
+        one_factor=is_one_factor(pair.residual),
+        caution="; ".join(_cautions(pair)),
         links=links,
         validation=_validation(pair),
     )
 
 
-def _caution(pair: Pair) -> str:
+def _cautions(pair: Pair) -> Iterator[str]:
+    """What stands in the way of blaming the shortcut."""
+    if pair.plain.straw_man:
+        yield (
+            f"{pair.plain.name} is a straw man, and no link compares with it: "
+            f"{pair.plain.straw_man}"
+        )
+    if not is_one_factor(pair.residual):
+        yield _several(pair)
+
+
+def _several(pair: Pair) -> str:
     """More than the shortcut was changed: what the links show, they show of all of it together."""
     if not pair.residual.differs:
         return "the study does not say in what the arms differ"

@@ -124,6 +124,12 @@ def one_depth(arm: ArmFacts, found: Sequence[int]) -> Answer:
     return not_applicable(f"{arm.name} ran at {at}, two are needed")
 
 
+def straw_man(pair: Pair, checks: Sequence[Check] = ()) -> Answer:
+    """A link that compares with the plain arm, where that never had a chance."""
+    words = f"{pair.plain.name} is no fair comparison: {pair.plain.straw_man}"
+    return not_applicable(words, checks)
+
+
 def not_applicable(reason: str, checks: Sequence[Check] = ()) -> Answer:
     """What the link asks for is not in this study."""
     return Answer("not applicable", reason, tuple(checks))

@@ -21,6 +21,7 @@ class ArmFacts:
     differs: str = ""  #: in what it differs from the plain arm of its pair; "" for that arm itself
     near_identity: bool = False  #: each sum starts at its shortcut or near it
     signal_from: int = 0  #: first step at which its gradients tell of depth; 1 where F starts at 0
+    straw_man: str = ""  #: why it has no chance, where it trains all the same; "" where it has one
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def with_chance(
     for place, arm in enumerate(plan.arms):
         if arm.facts.role == "plain":
             arms[place] = _examined(plan, arm, arm.at(depths), seed, wanted, notes)
-            if arms[place] is not arm:
+            if arms[place].start is not arm.start:
                 arms = [_starting_otherwise(one, arm.facts.pair) for one in arms]
     return replace(plan, arms=tuple(arms)), notes
 
@@ -96,6 +96,7 @@ def _examined(
     worst = min(looks, key=lambda one: one.weakest)
     if worst.weakest < FLOOR and wanted == "keep":
         said = [f"start kept, though {_words(worst)}: no fair comparison"]
+        arm = replace(arm, facts=replace(arm.facts, straw_man=_words(worst)))
     elif worst.weakest < FLOOR:
         again = _drawn_anew(arm, wanted)
         second = [look(plan, again, depth, seed) for depth in depths] if again else []
@@ -120,7 +121,8 @@ def _drawn_anew(arm: Arm, wanted: PlainStart) -> Arm | None:
 
 
 def _words(one: Look) -> str:
-    return f"at depth {one.depth} a block has only {one.weakest:.0e} of the gradient at the outputs"
+    share = f"only {one.weakest:.0e}" if one.weakest else "nothing"
+    return f"at depth {one.depth} a block has {share} of the gradient at the outputs as it starts"
 
 
 def _refusal(arm: Arm, worst: Look, tried: bool) -> str:

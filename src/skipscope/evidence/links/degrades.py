@@ -11,6 +11,7 @@ from skipscope.evidence.link import (
     not_applicable,
     one_depth,
     points,
+    straw_man,
     times,
 )
 from skipscope.evidence.runs import by_seed, error, losses
@@ -25,6 +26,8 @@ RISING = 0.8  #: rank correlation of depth and loss
 
 def degrades(pair: Pair) -> Answer:
     """Compare the deepest plain nets with the shallowest, and look at all between."""
+    if pair.plain.straw_man:
+        return straw_man(pair)
     found = pair.depths(pair.plain)
     if len(found) < 2:
         return one_depth(pair.plain, found)

@@ -13,6 +13,7 @@ from skipscope.evidence.link import (
     one_depth,
     percent,
     points,
+    straw_man,
     unmet,
 )
 from skipscope.evidence.runs import by_seed, ended_well, error, errors, losses
@@ -32,6 +33,10 @@ def holds(pair: Pair) -> Answer:
     if len(found) < 2:
         return one_depth(pair.residual, found)
     high = found[-1]
+    if pair.plain.straw_man:
+        alone = _alone(pair, found[0], high)
+        failed = [check for check in alone if not check.met]
+        return decided(alone, "") if failed else straw_man(pair, alone)
     plain, residual = (
         by_seed((r, error(r)) for r in pair.runs(arm, high)) for arm in (pair.plain, pair.residual)
     )

@@ -12,6 +12,7 @@ from skipscope.evidence.link import (
     at_least,
     not_applicable,
     points,
+    straw_man,
     times,
     unmet,
 )
@@ -36,6 +37,8 @@ class Best:
 
 def best_rates(pair: Pair) -> Answer:
     """Compare both arms at the best rate of each, at the deepest depth of the grid."""
+    if pair.plain.straw_man:
+        return straw_man(pair)
     depth, grid = _grid(pair)
     if len(grid) < 3:
         return not_applicable("no grid of three or more learning rates ran in both arms")

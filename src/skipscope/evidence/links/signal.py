@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from skipscope.evidence.link import Kind, Pair, at_least, not_applicable, times, unmet
+from skipscope.evidence.link import Kind, Pair, at_least, not_applicable, straw_man, times, unmet
 from skipscope.evidence.outcome import Outcome, Reading
 from skipscope.evidence.runs import EARLY, early
 from skipscope.evidence.statistics import median, ratio
@@ -20,6 +20,8 @@ Early = Callable[[Iterable[Outcome], int], float]  #: a number of the readings f
 
 def signal(pair: Pair) -> Answer:
     """Compare gradients and features of both arms over the same early steps, at the deepest."""
+    if pair.plain.straw_man:
+        return straw_man(pair)
     shared = pair.depths(pair.plain, pair.residual)
     if not shared:
         return not_applicable("plain and residual share no depth")
