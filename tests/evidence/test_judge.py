@@ -231,19 +231,33 @@ def test_arms_without_a_chain_are_ranked_by_depth() -> None:
     assert verdict.headline.startswith("shortcuts: arms compared, no chain")
     (found,) = verdict.comparisons
     assert [(d, [(p.arm, p.rank) for p in places]) for d, places in found.places] == [
-        # .175 and .19 differ by .015, the wider range is .0152: a tie
-        (8, [("all-projection", 1.5), ("plain", 1.5), ("identity", 3)]),
+        # .175 * 1.04 = .1820 is below .19 * .96 = .1824, and the medians are 8 % apart: no tie
+        (8, [("all-projection", 1), ("plain", 2), ("identity", 3)]),
         (20, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
         (56, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
         (110, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
     ]
     assert found.places[3][1][0].ahead == "3 of 3"
     assert found.notes[0] == (
-        "which arm is best depends on depth: all-projection = plain at 8, identity at 20 to 110"
+        "which arm is best depends on depth: all-projection at 8, identity at 20 to 110"
     )
     # 2.3 / .19; each depth's best seed is above the worst of the best before it
     assert "plain: loss x12.1 from depth 8 to 110, rank correlation +1.00, onset at depth 20" in (
         found.notes
+    )
+
+
+def test_two_that_lead_in_a_tie() -> None:
+    other = ArmFacts("r", "other", "other", "pair")
+    study = pair_of(
+        {10: [0.102, 0.0], 50: [0.9, 0.0]},
+        {10: [0.1, 0.0], 50: [0.9, 0.0]},
+        run("r", 10, 0, 0.5),
+        run("r", 50, 0, 0.1),
+        arms=[other],
+    )
+    assert compared(study, "pair").notes[0] == (
+        "which arm is best depends on depth: p = q at 10, r at 50"
     )
 
 

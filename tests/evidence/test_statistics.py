@@ -60,12 +60,21 @@ def test_no_runs_have_no_median() -> None:
         ([1.0], [1.0526], True),  # .0526 is 4.997 % of the larger
         ([1.0], [1.0527], False),  # 5.006 %
         ([0.0], [0.0], True),
-        ([0.9, 1.0, 1.1], [1.19], True),  # .19 under the seed range .2
-        ([0.9, 1.0, 1.1], [1.21], False),  # .21 over it
-        ([1.21], [0.9, 1.0, 1.1], False),
-        ([1.0, 1.0, INF], [1.06], False),  # the range is that of the finite runs
+        ([0.9, 1.0, 1.1], [1.09], True),  # 8 % between the medians, and a seed above 1.09
+        ([0.9, 1.0, 1.1], [1.1], True),  # one as high
+        ([0.9, 1.0, 1.1], [1.11], False),  # all below
+        ([1.11], [0.9, 1.0, 1.1], False),
+        (
+            [0.45, 0.51, 0.65],
+            [0.69, 0.69, 0.69],
+            False,
+        ),  # .18 apart, under the range .20: all below
+        ([0.99, 1.0, 1.01], [1.02, 1.04, 1.06], True),  # all below, by 4 %
+        ([1.0, 1.0, INF], [1.06], True),  # a run that is not finite is above all
         ([INF], [NAN], True),
         ([INF], [1e300], False),
+        ([0.1, INF, INF], [0.5], False),  # it diverged, whatever its first seed came to
+        ([0.1, INF, INF], [0.2, INF, INF], True),
     ],
 )
 def test_ties(first: list[float], second: list[float], expected: bool) -> None:
@@ -86,6 +95,23 @@ def test_ranks_average_over_ties_and_put_divergence_last() -> None:
 def test_a_slow_drift_is_not_one_large_tie() -> None:
     """Each step is 4 %; the third is 8 % above the first, whose group it does not join."""
     assert ranks([spread([v]) for v in (1.0, 1.04, 1.0816, 1.1249)]) == [1.5, 1.5, 3.5, 3.5]
+
+
+def test_two_that_do_not_tie_never_share_a_rank() -> None:
+    """The wide one ties with both of the others, which do not tie."""
+    wide, low, high = spread([0.4, 0.4, 1.0]), spread([0.5] * 3), spread([0.9] * 3)
+    assert tied(wide, low)
+    assert tied(wide, high)
+    assert ranks([low, high, wide]) == [1.5, 3, 1.5]
+
+
+SEEDS = st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.31, 1.0, 2.0, INF]), min_size=3, max_size=3)
+
+
+@given(st.lists(SEEDS, min_size=2, max_size=4))
+def test_where_all_tie_there_is_no_onset(seeds: list[list[float]]) -> None:
+    each, depths = [spread(one) for one in seeds], range(len(seeds))
+    assert onset(depths, each) is None or not math.isnan(rank_correlation(depths, each))
 
 
 def test_rank_correlation_by_hand() -> None:
@@ -141,6 +167,7 @@ def test_limits_are_not_decided_by_rounding() -> None:
         ([[0.02], [0.01], [0.015]], 50),  # against the best shallower depth, which is 20
         ([[0.5], [0.1], [0.05]], None),
         ([[1.0], [1.05], [1.06]], 50),  # 5 % of 1.05 is .0525, which is a tie; of 1.06 it is .053
+        ([[0.45, 0.51, 0.65], [0.69, 0.69, 0.69]], 20),
         ([[0.01], [INF], [INF]], 20),
         ([[0.01, INF], [0.5, 0.6], [0.7, 0.8]], 50),  # one seed lost at 10: its worst is infinite
         ([[0.01]], None),

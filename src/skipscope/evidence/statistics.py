@@ -76,28 +76,44 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int,
     }
 
 
+def below(first: Spread, second: Spread) -> bool:
+    """Whether every seed of the first is below every seed of the second, and that by enough.
+
+    Enough is 5 % of the larger median between the two medians. So a wide range of seeds stands in
+    the way only as far as it reaches into the other. A run that is not finite reaches above all.
+
+    >>> below(spread([0.9, 1.0, 1.3]), spread([1.4])), below(spread([0.9, 1.0, 1.3]), spread([1.2]))
+    (True, False)
+    >>> below(spread([1.0]), spread([1.04])), below(spread([1.0, 1.0, math.inf]), spread([9.0]))
+    (False, False)
+    """
+    if not first.highest < second.lowest:
+        return False
+    room = TIE * max(abs(first.median), abs(second.median))
+    return second.lost or reaches(second.median - first.median, room)
+
+
 def tied(first: Spread, second: Spread) -> bool:
     """Whether two medians are too near for their order to mean anything.
 
-    They tie when they differ by less than 5 % of the larger one, or less than the wider of their
-    seed ranges. A median that diverged ties with another such only.
+    They tie where neither is `below` the other. A median that diverged ties with another such only,
+    whatever its other seeds came to.
 
     >>> tied(spread([1.0]), spread([1.04])), tied(spread([1.0]), spread([1.06]))
     (True, False)
-    >>> tied(spread([0.9, 1.0, 1.3]), spread([1.3])), tied(spread([1.0]), spread([math.inf]))
+    >>> tied(spread([0.9, 1.0, 1.3]), spread([1.2])), tied(spread([1.0]), spread([math.inf]))
     (True, False)
     """
-    if first.lost or second.lost:
-        return first.lost and second.lost
-    room = max(TIE * max(abs(first.median), abs(second.median)), first.width, second.width)
-    return first.median == second.median or abs(first.median - second.median) < room
+    if first.lost != second.lost:
+        return False
+    return not below(first, second) and not below(second, first)
 
 
 def ranks(spreads: Sequence[Spread]) -> list[float]:
     """The rank of each, 1 the lowest median; ties get the mean of their ranks.
 
-    Whatever ties with the lowest of a group belongs to it: so a slow drift over many small steps
-    is not one large tie.
+    Whatever ties with all of a group belongs to it: so a slow drift over many small steps is not
+    one large tie, and two that do not tie never share a rank.
 
     >>> ranks([spread([0.2]), spread([0.1]), spread([0.101]), spread([math.inf])])
     [3.0, 1.5, 1.5, 4.0]
@@ -105,7 +121,7 @@ def ranks(spreads: Sequence[Spread]) -> list[float]:
     order = sorted(range(len(spreads)), key=lambda at: spreads[at].median)
     groups: list[list[int]] = []
     for at in order:
-        if groups and tied(spreads[groups[-1][0]], spreads[at]):
+        if groups and all(tied(spreads[one], spreads[at]) for one in groups[-1]):
             groups[-1].append(at)
         else:
             groups.append([at])
@@ -173,14 +189,14 @@ def keeps(value: float, limit: float) -> bool:
 def onset(depths: Sequence[int], spreads: Sequence[Spread]) -> int | None:
     """The first depth whose best seed is worse than the worst seed of the best shallower depth.
 
-    Worse by 5 % or more: less is a tie.
+    Worse as in `below`: what ties with that depth is none.
 
     >>> onset([10, 20, 50], [spread(v) for v in ([0.01, 0.02], [0.015, 0.9], [0.8, 1.4])])
     50
     """
     for at in range(1, len(depths)):
         best = min(spreads[:at], key=lambda one: one.median)
-        if spreads[at].lowest * (1 - TIE) > best.highest:
+        if below(best, spreads[at]):
             return depths[at]
     return None
 
