@@ -143,7 +143,34 @@ def test_everything_diverged() -> None:
 def test_one_seed_is_enough_for_a_chain() -> None:
     study = digits()
     study = replace(study, outcomes=tuple(o for o in study.outcomes if o.cell.seed == 1))
-    assert states(chain(study, "no norm")) == [S] * 7
+    found = chain(study, "no norm")
+    assert states(found) == [S] * 7
+    assert "+90.0 points or more in the only seed" in found.links[1].answer.reason
+
+
+SPREAD = "it takes 3 or more to tell an effect from the luck of a start"
+
+
+@pytest.mark.parametrize(
+    ("left", "caution"),
+    [
+        ((1,), f"one seed shows no spread: {SPREAD}"),
+        ((0, 2), f"2 seeds show little spread: {SPREAD}"),
+        ((0, 1, 2), ""),
+        ((), ""),
+    ],
+)
+def test_few_seeds_are_cautioned(left: Sequence[int], caution: str) -> None:
+    study = digits()
+    kept = tuple(one for one in study.outcomes if one.cell.seed in left)
+    assert chain(replace(study, outcomes=kept), "batch norm").caution == caution
+
+
+def test_only_seeds_that_both_arms_ran_from_count() -> None:
+    study = digits()
+    kept = [o for o in study.outcomes if o.cell.arm != "bn-plain" or o.cell.seed == 0]
+    found = chain(replace(study, outcomes=tuple(kept)), "batch norm")
+    assert found.caution.startswith("one seed")
 
 
 def test_one_depth_cannot_speak_of_depth() -> None:

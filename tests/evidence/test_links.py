@@ -567,6 +567,19 @@ def test_what_is_missing_for_the_ablation() -> None:
     assert started(GOOD, BAD, depth=50).state == SHOWN
 
 
+def test_a_start_counts_as_it_is_marked() -> None:
+    """What its r is at step 0 does not matter, whether it is marked or not."""
+    marked = "arm is marked as starting near the identity (near_identity=True in its ArmFacts)"
+    study = pair_of({}, {50: [0.1, 0.0]})
+    assert ask(6, study).reason == f"no {marked}"
+    near = replace(study.arms[1], near_identity=True)
+    assert ask(6, replace(study, arms=(study.arms[0], near))).reason == f"every {marked}"
+    assert (
+        "marked as too near the identity (role 'too-small')"
+        in started(GOOD, BAD, arms=(HE, NEAR)).reason
+    )
+
+
 def test_the_residual_arm_is_the_usual_start_where_it_is_not_near() -> None:
     """As with BatchNorm: He is the residual arm itself."""
     study = pair_of(

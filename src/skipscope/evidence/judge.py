@@ -12,6 +12,7 @@ from skipscope.evidence.runs import arms_of, check_form, losses
 from skipscope.evidence.verdict import Chain, Generalisation, Link, State, Verdict
 from skipscope.reports._text import number
 
+ENOUGH = 3  #: seeds; fewer show no range to speak of
 STATES: tuple[State, ...] = ("shown", "not shown", "not applicable")
 
 
@@ -74,6 +75,18 @@ def _cautions(pair: Pair) -> Iterator[str]:
         )
     if not is_one_factor(pair.residual):
         yield _several(pair)
+    seeds = _seeds(pair)
+    if 0 < seeds < ENOUGH:
+        seen = "one seed shows no spread" if seeds == 1 else f"{seeds} seeds show little spread"
+        yield f"{seen}: it takes {ENOUGH} or more to tell an effect from the luck of a start"
+
+
+def _seeds(pair: Pair) -> int:
+    """How many seeds both arms ran from."""
+    plain, residual = (
+        {run.cell.seed for run in pair.runs(arm)} for arm in (pair.plain, pair.residual)
+    )
+    return len(plain & residual)
 
 
 def _several(pair: Pair) -> str:

@@ -72,6 +72,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def every_seed(count: int) -> str:
+    """All seeds, in words; that there is but one.
+
+    >>> every_seed(3), every_seed(1)
+    ('every seed', 'the only seed')
+    """
+    return "the only seed" if count == 1 else "every seed"
+
+
 def times(value: float) -> str:
     """A ratio.
 

@@ -23,8 +23,10 @@ def ablation(pair: Pair) -> Answer:
     usual = next((arm for arm in starts if not arm.near_identity), None)
     near = [arm for arm in starts if arm.near_identity]
     if usual is None or not near:
-        which = "near the identity" if usual else "away from the identity (He)"
-        return not_applicable(f"no arm starts {which}")
+        return not_applicable(
+            f"{'no' if usual else 'every'} arm is marked as starting near the identity "
+            "(near_identity=True in its ArmFacts)"
+        )
     found = [_near(pair, arm, usual, d) for arm in near for d in _deep(pair, arm, usual)]
     checks = [one.check for one in found]
     if not checks:
@@ -39,7 +41,9 @@ def ablation(pair: Pair) -> Answer:
     ]
     if not small:
         return not_applicable(
-            f"{_told(found)}; but no start that is too near the identity ran", checks
+            f"{_told(found)}; but no start that is marked as too near the identity (role "
+            "'too-small') ran",
+            checks,
         )
     shown = f"{_told(found)}; {_told(small)}"
     return decided([*checks, *(one.check for one in small)], shown, _idle(pair))

@@ -8,6 +8,7 @@ from skipscope.evidence.link import (
     Pair,
     at_least,
     decided,
+    every_seed,
     not_applicable,
     one_depth,
     points,
@@ -39,6 +40,7 @@ def degrades(pair: Pair) -> Answer:
     each = [losses(pair.runs(pair.plain, depth)) for depth in found]
     least, larger = min(rises.values()), ratio(each[-1].median, each[0].median)
     rising, seeds = rank_correlation(found, each), counted(len(rises), "seed")
+    every = every_seed(len(rises))
     checks = [
         at_least(
             f"training error, depth {high} less depth {low}, least of {seeds}",
@@ -54,11 +56,11 @@ def degrades(pair: Pair) -> Answer:
         ),
     ]  # fmt: skip
     first = onset(found, each)
-    notes = [f"onset: depth {first}" if first else "onset: no depth is worse in every seed"]
+    notes = [f"onset: depth {first}" if first else f"onset: no depth is worse in {every}"]
     lost = {depth: one.diverged for depth, one in zip(found, each, strict=True) if one.diverged}
     notes += [f"diverged at depth {depth}: {counted(n, 'run')}" for depth, n in lost.items()]
     shown = (
-        f"from depth {low} to {high} training error {points(least)} or more in every seed, loss "
+        f"from depth {low} to {high} training error {points(least)} or more in {every}, loss "
         f"{times(larger)}; {notes[0]}"
     )
     return decided(checks, shown, notes)
