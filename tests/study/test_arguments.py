@@ -112,6 +112,12 @@ def test_numbers_of_numpy_and_a_device_are_taken(tmp_path: Path) -> None:
         ((torch.tensor(1.0), Y, X_VAL, Y_VAL), TypeError, "data: x_train is one number"),
         ((iter([1]), iter([1])), TypeError, "data: a list_iterator is no dataset"),
         ((X[:0], Y[:0], X_VAL, Y_VAL), ValueError, "data: training has 0 inputs"),
+        ((X[:1], Y[:2], X_VAL, Y_VAL), ValueError, "training has 1 input and 2 targets"),
+        (
+            (torch.tensor([[1.0, math.inf]]), Y[:1], X_VAL, Y_VAL),
+            ValueError,
+            "data: x_train holds 1 number that is not finite",
+        ),
         ((X, Y, X_VAL.log(), Y_VAL), ValueError, r"data: x_validation holds \d+ numbers that are"),
         ((X, Y - 1, X_VAL, Y_VAL), ValueError, "wrong: y_train holds class -1"),
     ],
@@ -287,3 +293,65 @@ def _arms_start_equal(evidence: Evidence) -> None:
         assert len({o.weights for o in own}) == 1
         residual = [o.readings[0] for o in own if o.cell.arm == "residual"]
         assert all(reading.r_median is not None for reading in residual)
+
+
+# ------------------------------------------------------------------------ the folder
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("file", "folder: .*file is a file; give one to write to"),
+        ("file/below", "folder: .*below': Not a directory; give one to write to"),
+        ("x" * 300, "folder: .*: File name too long; give one"),
+        ("a\0b", "folder: .*: embedded null byte; give one"),
+    ],
+)
+def test_a_folder_that_cannot_be(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StudyError, match=told):
+        study().run(f"{tmp_path}/{name}", progress=False)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_that_is_no_path() -> None:
+    with pytest.raises(TypeError, match="folder must be a path, got None"):
+        study().run(None)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------ outputs
+class Named:
+    """What a model of transformers returns."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits
+
+
+class Wrapped(nn.Sequential):
+    def __init__(self, wrap: Callable[[Tensor], Any], depth: int) -> None:
+        super().__init__(*net(depth))
+        self.wrap = wrap
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrap(super().forward(x))
+
+
+LOGITS = "give a loss_fn and a wrong that read outputs.logits, or a factory whose model returns"
+OTHERS = "give a loss_fn and a wrong that take it, or a factory whose model returns a tensor"
+
+
+@pytest.mark.parametrize(
+    ("wrap", "changed", "told"),
+    [
+        (Named, {}, f"loss_fn: cannot take a Named as .* has no attribute 'shape'; {LOGITS}"),
+        (
+            Named,
+            {"loss_fn": lambda out, y: F.cross_entropy(out.logits, y)},
+            f"wrong: cannot take a Named as outputs.*; {LOGITS}",
+        ),
+        (lambda out: (out,), {}, f"loss_fn: cannot take a tuple as outputs.*; {OTHERS}"),
+    ],
+)
+def test_outputs_that_are_no_tensor(
+    tmp_path: Path, wrap: Callable[[Tensor], Any], changed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(StudyError, match=told):
+        study(functools.partial(Wrapped, wrap), **changed).run(tmp_path, progress=False)

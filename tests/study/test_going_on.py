@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == stamps
 
 
+PLAIN, RESIDUAL, IDLE = study()._plan.arms
+
+
+def _elsewhere(depth: int) -> nn.Module:
+    torch.rand(1)  # what is drawn next is another
+    return net(depth)
+
+
+def _shifted(model: nn.Module, x: Tensor) -> None:
+    model[0].bias.data += 1
+
+
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
@@ -50,14 +63,27 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
         ({"seeds": [1]}, "seeds 0 there, 1 here; it leaves out 6 trainings"),
         ({"depths": (1, 2, 3), "steps": 5}, "depths 1, 2 there, 1, 2, 3 here; steps 4 there"),
         ({"seeds": 2, "rates": (0.1,)}, "seeds 0 there, 0, 1 here; learning rates 0.01 there"),
-        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5)"),
+        ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5: only here)"),
         (
-            {"arms": ("residual", "idle"), "seeds": 2},
-            "seeds 0 there, 0, 1 here; arm plain; it leaves",
+            {"arms": ("plain", "residual"), "seeds": 2},
+            "seeds 0 there, 0, 1 here; arm idle: only there; it leaves",
         ),
         (
             {"factory": functools.partial(net, block=ReZero), "plain_start": "keep"},
-            "(arm idle; arm ",
+            "(all arms: another model)",
+        ),
+        ({"factory": functools.partial(_elsewhere)}, "(all arms: other initial weights)"),
+        (
+            {"arms": ("plain", "residual", replace(IDLE, warmup=3))},
+            "(arm idle: warm-up 0 there, 3 here)",
+        ),
+        (
+            {"arms": ("plain", *(replace(a, start=_shifted) for a in (RESIDUAL, IDLE)))},
+            "(arms residual, idle: start as made there, tests.study.test_going_on._shifted",
+        ),
+        (
+            {"arms": (PLAIN, replace(RESIDUAL, factory=_elsewhere, branch_scale=0.5), IDLE)},
+            "(arm residual: branch x 1 there, 0.5 here, other initial weights)",
         ),
         ({"loss_fn": lambda out, y: out.square().mean()}, "loss skipscope.study.plan.cross"),
         ({"optimizer": lambda ps, lr: sgd(ps, 2 * lr)}, "optimizer made by skipscope.study.plan"),

@@ -20,6 +20,7 @@ SAME = "as the factory draws them: the same for a seed in all arms of a pair"
     ("batch_size", "told"),
     [
         (8, "4 of 8 samples"),
+        (1, "4 of 1 sample"),
         (45, "4 of 45 samples"),
         (46, "4 of all 45 samples, fewer than the batch size of 46"),
     ],

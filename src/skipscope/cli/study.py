@@ -56,6 +56,8 @@ def _run(arguments: Namespace) -> tuple[str, int]:
             _train(arguments, folder)
         return _judged(folder, Page.of(arguments)), 0
     except StudyError as problem:
+        if isinstance(problem.__cause__, OSError):  # where it says `folder`, here it is an option
+            raise CommandError(_refused(option, folder, problem.__cause__)) from problem
         raise CommandError(str(problem)) from problem
     except OSError as problem:
         raise CommandError(_refused(option, folder, problem)) from problem

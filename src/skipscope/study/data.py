@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from skipscope.names import a_kind
+from skipscope.names import a_kind, counted
 
 #: How many samples go through a net at once where nothing is trained.
 CHUNK = 1024
@@ -47,11 +47,13 @@ class Data:
         tensors = [_tensor(name, part) for name, part in zip(names, parts, strict=True)]
         for what, x, y in (("training", *tensors[:2]), ("validation", *tensors[2:])):
             if len(x) != len(y) or not len(x):
-                raise ValueError(f"data: {what} has {len(x)} inputs and {len(y)} targets")
+                inputs, targets = counted(len(x), "input"), counted(len(y), "target")
+                raise ValueError(f"data: {what} has {inputs} and {targets}")
         for name, tensor in zip(names, tensors, strict=True):
             lost = int((~torch.isfinite(tensor)).sum())
             if lost:
-                raise ValueError(f"data: {name} holds {lost} numbers that are not finite")
+                found = counted(lost, "number that is not finite", "numbers that are not finite")
+                raise ValueError(f"data: {name} holds {found}")
         return cls(*tensors)
 
     @property

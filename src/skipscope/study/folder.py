@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from skipscope.evidence.outcome import Cell
 from skipscope.evidence.store import CELLS, OUTCOME, STUDY, StoreError, load_plan
 from skipscope.history import HistoryInUseError
 from skipscope.history.appending import Appending
-from skipscope.names import counted
+from skipscope.names import a_kind, counted
+from skipscope.study.differing import differences
 from skipscope.study.plan import Plan
-from skipscope.study.protocol import configuration, differences
+from skipscope.study.protocol import configuration
 
 LOCK = ".running"  #: a file that is locked while a process runs the study
 
@@ -20,17 +22,30 @@ GROWS = ("cells", "depths", "seeds")
 
 
 class Held:
-    """A folder that one process writes to.
+    """A folder that one process writes to; made where it is not there.
 
     Raises:
-        StoreError: another one does.
+        TypeError: it is no path.
+        StoreError: another process has it, or it cannot be written to.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Any) -> None:
         try:
-            self._file = Appending(folder / LOCK)
+            self.path = Path(folder)
+        except TypeError:
+            raise TypeError(f"folder must be a path, got {a_kind(folder)}") from None
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._file = Appending(self.path / LOCK)
         except HistoryInUseError:
             raise StoreError(f"{folder}: another process runs this study") from None
+        except (OSError, ValueError) as error:  # the second: a name that no system takes
+            raise StoreError(f"folder: {self._why_not(error)}; give one to write to") from error
+
+    def _why_not(self, error: Exception) -> str:
+        if isinstance(error, FileExistsError):
+            return f"{self.path} is a file"
+        return f"{str(self.path)!r}: {getattr(error, 'strerror', None) or error}"
 
     def close(self) -> None:
         """Gives it free."""

@@ -137,8 +137,8 @@ def refused(model: nn.Module, name: str, x: Tensor, error: BaseException) -> str
 
 
 @contextmanager
-def named(what: str) -> Iterator[None]:
-    """An error of what a study was given begins with the argument that it is of.
+def named(what: str, remedy: str = "") -> Iterator[None]:
+    """An error of what a study was given begins with the argument, and ends with what to do.
 
     Raises:
         StudyError: there was one.
@@ -148,7 +148,7 @@ def named(what: str) -> Iterator[None]:
     except StudyError:
         raise
     except Exception as error:
-        raise StudyError(f"{what}: {type(error).__name__}: {error}") from error
+        raise StudyError(f"{what}: {type(error).__name__}: {error}{remedy}") from error
 
 
 def fingerprint(model: nn.Module) -> str:

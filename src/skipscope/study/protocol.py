@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from skipscope.evidence.outcome import Cell
+from skipscope.names import counted
 from skipscope.study.arms import Arm
+from skipscope.study.differing import arm_words
 from skipscope.study.made_of import words
 from skipscope.study.plan import Plan, own_random_state
 from skipscope.study.training import describe_optimizer
@@ -31,8 +33,8 @@ def protocol(
     data = plan.data
     said = {
         "seeds": ", ".join(map(str, seeds)),
-        "data": f"{len(data.x_train)} samples to train on and {len(data.x_validation)} to validate,"
-        " not augmented by the study",
+        "data": f"{counted(len(data.x_train), 'sample')} to train on and {len(data.x_validation)} "
+        "to validate, not augmented by the study",
         "steps": f"{plan.steps} of {_batch(plan)}",
         "batches": "the same order for a seed in all arms; an epoch's last, if not full, left out",
         "weights": _weights(plan),
@@ -48,8 +50,8 @@ def _batch(plan: Plan) -> str:
     """The size of a batch; that it is not the one asked for, where there are fewer samples."""
     samples = len(plan.data.x_train)
     if plan.batch_size <= samples:
-        return f"{plan.batch_size} samples"
-    return f"all {samples} samples, fewer than the batch size of {plan.batch_size}"
+        return counted(plan.batch_size, "sample")
+    return f"all {counted(samples, 'sample')}, fewer than the batch size of {plan.batch_size}"
 
 
 def _weights(plan: Plan) -> str:
@@ -96,29 +98,6 @@ def configuration(plan: Plan, cells: Sequence[Cell], seed: int, lr: float) -> di
     return settings
 
 
-#: What a user sets in a word or a number; of the rest only the name says something.
-_TOLD = (
-    "depths", "seeds", "learning rates", "steps", "batch size", "optimizer", "optimizer made by",
-    "loss", "error", "projections", "device", "python", "torch",
-)  # fmt: skip
-
-
-def differences(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """In what two configurations differ, in words; "" where they do not.
-
-    >>> differences({"steps": "10", "data": "4f0a"}, {"steps": "20", "data": "9c31"})
-    'steps 10 there, 20 here; data'
-    """
-    differ = {key for key in (*found, *wanted) if found.get(key) != wanted.get(key)}
-    told = [
-        f"{key} {found.get(key, 'not set')} there, {wanted.get(key, 'not set')} here"
-        for key in _TOLD
-        if key in differ
-    ]
-    rest = sorted(differ - {*_TOLD, "cells"})
-    return "; ".join([*told, *rest] or sorted(differ))
-
-
 def _listed(numbers: Any) -> str:
     return ", ".join(map(str, sorted(set(numbers))))
 
@@ -127,11 +106,7 @@ def _arm(plan: Plan, arm: Arm, depth: int, seed: int) -> str:
     """How an arm adds, starts and trains; with the model's wiring and weights at one depth."""
     with own_random_state():
         model, weights = plan.build(arm, depth, seed)
-    start = words(arm.start) if arm.start is not None else "as made"
-    return (
-        f"{arm.facts.role}, shortcut {arm.shortcut}, branch x {arm.branch_scale:g}, start {start}, "
-        f"warm-up {arm.warmup}, model {_hash(repr(model))}, weights {weights}"
-    )
+    return arm_words(arm, _hash(repr(model)), weights)
 
 
 def _optimizer(plan: Plan, cell: Cell, lr: float) -> str:

@@ -88,7 +88,8 @@ def _outputs(model: nn.Module, inputs: Tensor, name: str) -> Any:
 
 
 def _loss(plan: Plan, outputs: Any, targets: Tensor, name: str) -> Tensor:
-    with named(f"loss_fn: cannot take {_kind(outputs)} as outputs with {name} ({_kind(targets)})"):
+    what = f"loss_fn: cannot take {_kind(outputs)} as outputs with {name} ({_kind(targets)})"
+    with named(what, _taken_otherwise(outputs)):
         loss: Any = plan.loss_fn(outputs, targets)  # of the user's own, so whatever it is
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         raise StudyError(f"loss_fn: gives {_kind(loss)}, and a mean loss is a tensor of one number")
@@ -96,7 +97,8 @@ def _loss(plan: Plan, outputs: Any, targets: Tensor, name: str) -> Tensor:
 
 
 def _missed(plan: Plan, outputs: Any, targets: Tensor, name: str) -> None:
-    with named(f"wrong: cannot take {_kind(outputs)} as outputs with {name} ({_kind(targets)})"):
+    what = f"wrong: cannot take {_kind(outputs)} as outputs with {name} ({_kind(targets)})"
+    with named(what, _taken_otherwise(outputs)):
         missed: Any = plan.wrong(outputs, targets)
     fits = isinstance(missed, Tensor) and missed.shape[:1] == targets.shape[:1]
     if not fits or not bool(((missed == 0) | (missed == 1)).all()):
@@ -104,6 +106,18 @@ def _missed(plan: Plan, outputs: Any, targets: Tensor, name: str) -> None:
             f"wrong: gives {_kind(missed)}, and is to give for each target whether it was missed: "
             "wrong=lambda outputs, targets: outputs.argmax(-1) != targets"
         )
+
+
+def _taken_otherwise(outputs: Any) -> str:
+    """What to do about outputs that are no tensor, as models of `transformers` give them."""
+    if isinstance(outputs, Tensor):
+        return ""
+    if hasattr(outputs, "logits"):
+        return (
+            "; give a loss_fn and a wrong that read outputs.logits, or a factory whose model "
+            "returns these alone"
+        )
+    return "; give a loss_fn and a wrong that take it, or a factory whose model returns a tensor"
 
 
 def _kind(value: Any) -> str:

@@ -218,18 +218,18 @@ class Study:
         Raises:
             StudyError: the plain arm would be a straw man, one of the study's arguments does not do
                 what it is for (it says which), or a training failed.
-            StoreError: the folder holds another study (it says what differs), or is in use.
+            StoreError: the folder holds another study (it says what differs), is in use, or cannot
+                be written to.
+            TypeError: it is no path.
             KeyboardInterrupt: Ctrl-C; what is finished is kept.
         """
         jobs = asked.number("jobs", jobs)
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
         try:
-            with closing(Held(target)):
-                return self._run(target, jobs, progress)
+            with closing(Held(folder)) as held:
+                return self._run(held.path, jobs, progress)
         except KeyboardInterrupt:  # where in a training it came tells nobody anything
             raise KeyboardInterrupt(
-                f"stopped; what is finished is kept in {target}, and the same call goes on"
+                f"stopped; what is finished is kept in {folder}, and the same call goes on"
             ) from None
 
     def _run(self, target: Path, jobs: int, progress: bool) -> Evidence:
