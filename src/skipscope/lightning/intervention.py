@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from skipscope.intervention import Intervention as Intervening
-from skipscope.intervention.arm import Projections
+from skipscope.intervention.arm import Arm, Projections
 from skipscope.lightning.base import CallbackBase
 
 
@@ -22,6 +22,9 @@ class Intervention(CallbackBase):
         shortcut: whether s is added.
         projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
 
+    Raises:
+        ValueError: an argument makes no sense.
+
     Example:
         >>> Intervention(shortcut=False).intervention is None  # known once a fit has begun
         True
@@ -35,6 +38,7 @@ class Intervention(CallbackBase):
         projections: Projections = "keep",
     ) -> None:
         super().__init__()
+        Arm.wanted(sites, branch_scale, shortcut, projections)
         self._settings: dict[str, Any] = {
             "sites": sites,
             "branch_scale": branch_scale,
