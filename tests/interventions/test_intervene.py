@@ -205,7 +205,9 @@ def test_unknown_names_are_refused(name: str, message: str) -> None:
 
 def test_no_names_at_all_are_refused() -> None:
     net, _ = two(NETS["add"])
-    with pytest.raises(ValueError, match=r"intervene: sites is empty, got \[\].* None for all"):
+    with pytest.raises(
+        ValueError, match=r"intervene: sites must name something, got \[\].* None for all"
+    ):
         intervene(net, sites=[]).__enter__()
 
 
