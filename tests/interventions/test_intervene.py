@@ -147,6 +147,26 @@ def test_shape_and_dtype_are_those_of_the_sum() -> None:
     assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"branch_scale": -1.0}, "y = s - F"),
+        ({"branch_scale": -0.5}, "y = s - 0.5 F"),
+        ({"branch_scale": 0.5}, "y = s + 0.5 F"),
+        ({"branch_scale": 0.0}, "y = s + 0 F"),
+        ({"branch_scale": -1.0, "shortcut": False, "projections": "cut"}, "y = -F"),
+        ({"branch_scale": -2.0, "shortcut": False, "projections": "cut"}, "y = -2 F"),
+    ],
+)
+def test_a_sum_is_written_with_its_sign(settings: dict[str, Any], told: str) -> None:
+    net, _ = two(NETS["add"])
+    with intervene(net, **settings) as found:
+        assert repr(found) == f"<Intervention {told} before any forward>"
+        net(nets.batch()[0])
+    assert str(found).startswith(f"{told} at 2 of 2 sites\n")
+    assert repr(found) == f"<Intervention {told} at 2 of 2 sites>"
+
+
 # ---------------------------------------------------------------------- names
 def test_names_select_nested_sites_and_module_paths() -> None:
     net, _ = two(NETS["nested"])
@@ -185,7 +205,9 @@ def test_unknown_names_are_refused(name: str, message: str) -> None:
 
 def test_no_names_at_all_are_refused() -> None:
     net, _ = two(NETS["add"])
-    with pytest.raises(ValueError, match=r"intervene: sites is empty, got \[\].* None for all"):
+    with pytest.raises(
+        ValueError, match=r"intervene: sites must name something, got \[\].* None for all"
+    ):
         intervene(net, sites=[]).__enter__()
 
 

@@ -52,8 +52,8 @@ def test_a_finished_study_trains_nothing(tmp_path: Path) -> None:
         ({"seeds": 2, "rates": (0.1,)}, "seeds 0 there, 0, 1 here; learning rates 0.01 there"),
         ({"arms": ("plain", "residual", "idle", scaled(0.5))}, "(arm scaled-0.5)"),
         (
-            {"arms": ("residual", "idle"), "seeds": 2},
-            "seeds 0 there, 0, 1 here; arm plain; it leaves",
+            {"arms": ("plain", "residual"), "seeds": 2},
+            "seeds 0 there, 0, 1 here; arm idle; it leaves",
         ),
         (
             {"factory": functools.partial(net, block=ReZero), "plain_start": "keep"},

@@ -160,10 +160,17 @@ class Intervention(Passing):
         """What is, or may be, an addition of another form, and stays what it is."""
         return self._map.unseen
 
+    def __repr__(self) -> str:
+        where = self._where() if self._rehearsed else "before any forward"
+        return f"<Intervention {self.arm} {where}>"
+
+    def _where(self) -> str:
+        return f"at {len(self.sites)} of {counted(len(self._map.sites), 'site')}"
+
     def __str__(self) -> str:
         if not self._rehearsed:
             return "intervention: no forward has run yet"
-        lines = [f"{self.arm.sum} at {len(self.sites)} of {counted(len(self._map.sites), 'site')}"]
+        lines = [f"{self.arm.sum} {self._where()}"]
         for site in self.sites:
             kept = ", P(x) kept" if self._acts[_key(site)] and not self.arm.shortcut else ""
             lines.append(f"  {site.name} ({site.kind}{kept})")

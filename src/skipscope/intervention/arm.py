@@ -74,8 +74,11 @@ class Arm:
     @property
     def sum(self) -> str:
         """The sum at a site that is no projection."""
-        branch = "F" if self.branch_scale == 1.0 else f"{self.branch_scale:g} F"
-        return f"y = s + {branch}" if self.shortcut else f"y = {branch}"
+        size = abs(self.branch_scale)
+        branch = "F" if size == 1.0 else f"{size:g} F"
+        if self.shortcut:
+            return f"y = s {'-' if self.branch_scale < 0 else '+'} {branch}"
+        return f"y = {'-' if self.branch_scale < 0 else ''}{branch}"
 
     def __str__(self) -> str:
         """What is wanted, before it is known whether there are projections."""

@@ -17,7 +17,8 @@ class Intervention(CallbackBase):
     cannot do, it refuses with an error: a run that is not the one asked for must not go on.
 
     Args:
-        sites: names of sites or module paths; None: all block-level sites.
+        sites: names of sites, module paths (with `*` and `?`) or class names; None: all
+            block-level sites.
         branch_scale: a in y = s + a F.
         shortcut: whether s is added.
         projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
