@@ -32,8 +32,9 @@ class Options:
         every_n_steps: optimizer steps between captures once the first ones (0, 1, 2, 4 ... 32) are
             taken; each epoch gets at least three.
         preset: "train", or "debug" to record every step.
-        sites: module paths or class names; only additions inside these are measured. A named module
-            without a visible addition is watched as a whole (shortcut = its input).
+        sites: module paths (with `*` and `?`) or class names; only additions inside these are
+            measured. A named module without a visible addition is watched as a whole (shortcut =
+            its input).
         exclude: module paths or class names to leave out.
         select: codes of the rules to run; None runs all.
         ignore: codes of rules not to run.

@@ -45,6 +45,7 @@ class Start:
     ratios: tuple[float, ...]  #: r of its sites along depth, NaN where not measured
     budget: float  #: B, sum of ln(1 + r^2) without the first site of each stage; NaN: none counts
     law: float  #: B under the linear law, ln(1 + L) over its stages
+    limit: float  #: B up to which it is within its law: that of RES105, over its stages
     growth: float  #: RMS after the last site / before the first
     half_depth_growth: float  #: H
     gradient_ratio: float  #: G, gradient at the first sum / at the last
@@ -59,9 +60,10 @@ class Start:
 
 _IN_WORDS: Mapping[Verdict, str] = {
     "identity": "the identity: r 0 at all {count} sites",
-    "near": "near the identity: r {low} to {high}, B {budget}, below 1",
-    "within its law": "within its law: r {low} to {high}, B {budget}, ln(1+L) is {law}",
-    "far": "far from the identity: r {low} to {high}, B {budget}, ln(1+L) is {law}",
+    "near": "near the identity: r {low} to {high}, B {budget}, up to {near}",
+    "within its law": "within its law: r {low} to {high}, B {budget}, up to {limit}; ln(1+L) is "
+    "{law}",
+    "far": "far from the identity: r {low} to {high}, B {budget}, above {limit}; ln(1+L) is {law}",
     "post-norm": "post-norm, the norm restores the scale: r {low} to {high}",
     "unknown": "r {low} to {high}; too few sites for B",
 }
@@ -218,21 +220,22 @@ def _starts(history: History) -> Iterator[Start]:
         stages = Counter(site.stage for site in sites)
         ratios = tuple(of("branch_ratio", site.name) for site in sites)
         budget = of("residual_budget", column)
+        offset = RULES["RES105"].thresholds["offset"]
+        limit = float(sum(2 * np.log(count) + offset for count in stages.values()))
         yield Start(
             stream=stream.index,
-            verdict=_verdict(sites, stages, ratios, budget),
+            verdict=_verdict(sites, ratios, budget, limit),
             ratios=ratios,
             budget=budget,
             law=sum(expected_budget(count) for count in stages.values()),
+            limit=limit,
             growth=of("total_growth", column),
             half_depth_growth=of("half_depth_growth", column),
             gradient_ratio=of("gradient_ratio", column),
         )
 
 
-def _verdict(
-    sites: list[Site], stages: Mapping[int, int], ratios: tuple[float, ...], budget: float
-) -> Verdict:
+def _verdict(sites: list[Site], ratios: tuple[float, ...], budget: float, limit: float) -> Verdict:
     if all(ratio == 0 for ratio in ratios):
         return "identity"
     if 2 * sum(site.norm_placement == "post-norm" for site in sites) > len(sites):
@@ -241,9 +244,7 @@ def _verdict(
         return "unknown"
     if budget <= NEAR:
         return "near"
-    offset = RULES["RES105"].thresholds["offset"]
-    bound = sum(2 * np.log(count) + offset for count in stages.values())
-    return "within its law" if budget <= bound else "far"
+    return "within its law" if budget <= limit else "far"
 
 
 def _told(start: Start) -> dict[str, object]:
@@ -254,6 +255,8 @@ def _told(start: Start) -> dict[str, object]:
         "high": short(max(known, default=float("nan"))),
         "budget": short(start.budget),
         "law": short(start.law),
+        "limit": short(start.limit),
+        "near": f"{NEAR:g}",
     }
 
 

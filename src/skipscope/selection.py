@@ -33,8 +33,8 @@ def asked(caller: str, wanted: Any, *, indices: bool = False) -> tuple[Any, ...]
     kinds = "names, indices or module paths" if indices else "names of sites or module paths"
     if not held:
         raise ValueError(
-            f"{caller}: sites is empty, got {wanted!r}, so nothing would be done; give {kinds}, or "
-            "None for all"
+            f"{caller}: sites must name something, got {wanted!r}: nothing would be done; give "
+            f"{kinds}, or None for all"
         )
     for each in held:
         name = isinstance(each, str) and each.strip()

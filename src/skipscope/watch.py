@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from skipscope.find.paths import classes_of
-from skipscope.selection import fits, lies_in, unknown
+from skipscope.selection import Classes, fits, lies_in, unknown
 
 
 class Watch:
@@ -36,7 +36,7 @@ class Watch:
         self.named = frozenset(
             path
             for path in self._classes
-            if path and any(self._names(wanted, path) for wanted in sites or ())
+            if path and any(_is_named(wanted, path, self._classes) for wanted in sites or ())
         )
 
     def __call__(self, module: str) -> bool:
@@ -58,10 +58,11 @@ class Watch:
                 if near_it is not None:
                     yield f"{argument} names {name!r}{near_it}"
 
-    def _names(self, wanted: str, path: str) -> bool:
-        """Whether a module is what is wanted, and no mere part of what fits a pattern already."""
-        holder = path.rpartition(".")[0]
-        return fits(wanted, path, self._classes) and not lies_in(holder, wanted, {})
-
     def _lies_in(self, module: str, names: Sequence[str]) -> bool:
         return any(lies_in(module, wanted, self._classes) for wanted in names)
+
+
+def _is_named(wanted: str, path: str, classes: Classes) -> bool:
+    """Whether a module is what is wanted, and no mere part of what fits a pattern already."""
+    holder = path.rpartition(".")[0]
+    return fits(wanted, path, classes) and not lies_in(holder, wanted, {})

@@ -317,7 +317,9 @@ def test_what_is_asked_wrongly_is_told() -> None:
         with pytest.raises(ValueError, match=r"sites are names, indices or module .* got 1\.5"):
             ablate(net, sites, closure)  # type: ignore[arg-type]
     for empty in ([], ()):
-        with pytest.raises(ValueError, match=r"ablate: sites is empty, got .*, so nothing would"):
+        with pytest.raises(
+            ValueError, match=r"ablate: sites must name something, got .*: nothing would"
+        ):
             ablate(net, empty, closure)
     with pytest.raises(TypeError, match="got NoneType"):
         ablate(net, None, lambda: None)

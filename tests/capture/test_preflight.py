@@ -61,11 +61,39 @@ def test_numbers_are_those_by_hand() -> None:
     assert start.ratios == pytest.approx(ratios, rel=1e-5)
     assert start.budget == pytest.approx(sum(np.log1p(r**2) for r in ratios[1:]), rel=1e-5)
     assert start.law == pytest.approx(np.log(4))
+    assert start.limit == pytest.approx(2 * np.log(3) + 2)
     assert start.growth == pytest.approx((stream[-1].norm() / stream[0].norm()).item(), rel=1e-5)
     ratio = float(gradients[1].norm() / gradients[-1].norm())
     assert start.gradient_ratio == pytest.approx(ratio, rel=1e-5)
     assert float(found.history.table("grad_sum_norm").values[0, -1]) == pytest.approx(1, rel=1e-5)
     assert found.gradient.startswith("fixed random unit gradient")
+
+
+class Times(nn.Module):
+    """y = x + a x: r is |a|, at whatever x."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.fc = nn.Linear(D, D, bias=False)
+        self.fc.weight.data = a * torch.eye(D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.fc(x)
+
+
+@pytest.mark.parametrize(
+    ("a", "told"),
+    [
+        # B over the second and third site of a stage of three: 2 ln(1 + a^2); the law's limit is
+        # 2 ln 3 + 2 = 4.197
+        (0.5, "near the identity: r 0.500 to 0.500, B 0.446, up to 1"),
+        (2.0, "within its law: r 2.00 to 2.00, B 3.22, up to 4.20; ln(1+L) is 1.39"),
+        (3.0, "far from the identity: r 3.00 to 3.00, B 4.61, above 4.20; ln(1+L) is 1.39"),
+    ],
+)
+def test_a_start_is_told_with_its_limit(a: float, told: str) -> None:
+    found = preflight(net_of(Times(a), Times(a), Times(a)), torch.randn(5, D))
+    assert str(found.streams[0]).splitlines()[0] == told
 
 
 def test_with_a_loss_the_gradients_are_that_loss_s() -> None:

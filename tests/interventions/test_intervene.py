@@ -147,6 +147,26 @@ def test_shape_and_dtype_are_those_of_the_sum() -> None:
     assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"branch_scale": -1.0}, "y = s - F"),
+        ({"branch_scale": -0.5}, "y = s - 0.5 F"),
+        ({"branch_scale": 0.5}, "y = s + 0.5 F"),
+        ({"branch_scale": 0.0}, "y = s + 0 F"),
+        ({"branch_scale": -1.0, "shortcut": False, "projections": "cut"}, "y = -F"),
+        ({"branch_scale": -2.0, "shortcut": False, "projections": "cut"}, "y = -2 F"),
+    ],
+)
+def test_a_sum_is_written_with_its_sign(settings: dict[str, Any], told: str) -> None:
+    net, _ = two(NETS["add"])
+    with intervene(net, **settings) as found:
+        assert repr(found) == f"<Intervention {told} before any forward>"
+        net(nets.batch()[0])
+    assert str(found).startswith(f"{told} at 2 of 2 sites\n")
+    assert repr(found) == f"<Intervention {told} at 2 of 2 sites>"
+
+
 # ---------------------------------------------------------------------- names
 def test_names_select_nested_sites_and_module_paths() -> None:
     net, _ = two(NETS["nested"])
@@ -185,7 +205,9 @@ def test_unknown_names_are_refused(name: str, message: str) -> None:
 
 def test_no_names_at_all_are_refused() -> None:
     net, _ = two(NETS["add"])
-    with pytest.raises(ValueError, match=r"intervene: sites is empty, got \[\].* None for all"):
+    with pytest.raises(
+        ValueError, match=r"intervene: sites must name something, got \[\].* None for all"
+    ):
         intervene(net, sites=[]).__enter__()
 
 
@@ -241,6 +263,17 @@ def test_checkpointed_modules_recompute_the_changed_sum(arm: str) -> None:
         got = nets.trained(other, other)
     assert nets.equal(got, expected)
     assert len(found.sites) == 2
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_backward_after_the_end_must_not_recompute_the_models_own_sum(arm: str) -> None:
+    net, (x, _) = Checkpointing("module"), nets.batch()
+    with intervene(net, **ARMS[arm][0]):
+        late = net(x).sum()
+        net(x).sum().backward()
+    with pytest.raises(ValueError, match="inside of the context"):
+        late.backward()
+    net(x).sum().backward()
 
 
 def test_checkpoints_that_cannot_be_followed_are_refused() -> None:
@@ -325,6 +358,9 @@ def test_what_cannot_be_followed_is_refused() -> None:
     open_already = pytest.raises(ValueError, match="another intervention is open")
     with intervene(net), open_already, intervene(net):
         pass
+    for one, other in ((net, net.blocks[0]), (net.blocks[0], net)):
+        with open_already, intervene(one, branch_scale=0.5), intervene(other, branch_scale=0.5):
+            pass
     with pytest.raises(ValueError, match='"keep" or "cut"'), intervene(net, projections="drop"):
         pass
     with pytest.raises(TypeError, match=r"must be an nn.Module"), intervene(len):
@@ -334,6 +370,32 @@ def test_what_cannot_be_followed_is_refused() -> None:
         intervene(torch.jit.script(nn.Linear(1, 1))),
     ):
         pass
+
+
+class Projected(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p, self.f = nn.Linear(nets.WIDTH, nets.WIDTH), nn.Linear(nets.WIDTH, nets.WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.p(x) + self.f(torch.relu(x))
+
+
+def test_a_control_that_changes_nothing_is_refused() -> None:
+    x = torch.randn(2, nets.WIDTH)
+    chain = nn.Sequential(nn.Linear(nets.WIDTH, 4), nn.ReLU(), nn.Linear(4, 1))
+    for arm in ({"shortcut": False}, {"branch_scale": 0.0}):
+        with pytest.raises(ValueError, match="no residual addition"), intervene(chain, **arm):
+            chain(x)
+    kept = pytest.raises(ValueError, match=r"leaves all 1 site: .*P\(x\) is kept")
+    net = Projected()
+    with kept, intervene(net, shortcut=False):
+        net(x)
+    with intervene(net, shortcut=False, projections="cut") as cut:
+        net(x)
+    assert len(cut.sites) == 1
+    with intervene(chain), intervene(net):  # nothing is asked for
+        chain(x), net(x)
 
 
 def test_a_copy_of_the_model_is_not_intervened() -> None:

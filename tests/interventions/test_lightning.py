@@ -78,6 +78,16 @@ def test_an_unknown_name_stops_the_fit(tmp_path: Path) -> None:
         fit(tmp_path, "pytorch_lightning", Intervention("body.block.0"))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"shortcut": 2}, {"branch_scale": "x"}, {"projections": "drop"}, {"sites": []}],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused_before_a_fit(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        Intervention(**wrong)
+
+
 def test_a_step_that_is_led_through_forward_is_not_rehearsed() -> None:
     """As Trainers do under DDP."""
 

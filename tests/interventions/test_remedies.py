@@ -405,7 +405,9 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
         remedies.depth_scaled_init(model, X, factor=0.0)
     with pytest.raises(ValueError, match=r"no site is named '11'"):
         remedies.zero_init_branches(model, X, sites="11")
-    with pytest.raises(ValueError, match=r"zero_init_branches: sites is empty, got \[\]"):
+    with pytest.raises(
+        ValueError, match=r"zero_init_branches: sites must name something, got \[\]"
+    ):
         remedies.zero_init_branches(model, X, sites=[])
     with pytest.raises(ValueError, match="failed with the given example"):
         remedies.zero_init_branches(model, X[:, :2])

@@ -141,7 +141,7 @@ def test_a_monitor_tells_the_same_of_a_wrong_name(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize("take", ACT)
 @pytest.mark.parametrize("empty", [[], ()])
 def test_what_names_nothing_is_refused(take: Callable[[Any], list[str]], empty: Any) -> None:
-    with pytest.raises(ValueError, match=r"^\w+: sites is empty, got .*None for all"):
+    with pytest.raises(ValueError, match=r"^\w+: sites must name something, got .*None for all"):
         take(empty)
 
 

@@ -89,6 +89,7 @@ def run_of(
     unseen: Sequence[Unseen] = (),
     have: Any = 31,
     why: Any = 0,
+    captured_seconds: float = 0.032,
 ) -> History:
     """`count` sites over eight captures; r is 1/2 everywhere but where `changed` says otherwise."""
     ratios = np.full((len(STEPS), count), 0.5)
@@ -111,5 +112,5 @@ def run_of(
     parameters = tuple(make_parameter(s.index, name=s.parameters[0]) for s in sites)
     add_updates(history, ratio=2.6e-3, parameters=parameters)
     taken = np.isin(np.arange(51), STEPS)
-    seconds = np.where(taken, 0.032, 0.02)
+    seconds = np.where(taken, captured_seconds, 0.02)
     return add_facts(history, loss=0.41, captured=taken, seconds=seconds, host_ms=0.8)

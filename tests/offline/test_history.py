@@ -30,7 +30,7 @@ from skipscope.records import (
     SiteMap,
     Unseen,
 )
-from tests.offline.builders import make_group, make_map, make_parameter, make_site
+from tests.offline.builders import make_group, make_history, make_map, make_parameter, make_site
 
 NAN, INF = float("nan"), float("inf")
 
@@ -436,3 +436,12 @@ def test_empty_history_has_empty_arrays() -> None:
     assert history.updates.shape == (0, 0, len(PARAMETER_SUMS))
     assert history.facts.shape == (0, len(FACTS))
     assert history.fact("loss").shape == (0,)
+
+
+def test_what_a_history_shows_of_itself() -> None:
+    assert repr(History()) == "<History of no model: 0 sites, 0 captures>"
+    history = make_history([[0.5, 0.5], [0.5, 0.5]], steps=[0, 8])
+    history.set_run(Run(model="Net"))
+    assert repr(history) == "<History of Net: 2 sites, 2 captures, steps 0 to 8>"
+    one = make_history([[0.5]], steps=[3])
+    assert repr(one) == f"<History of {one.run.model or 'no model'}: 1 site, 1 capture, step 3>"

@@ -261,6 +261,26 @@ def test_the_cost_is_stated() -> None:
     assert expected in console(run_of(4), sick(), width=120)
 
 
+@pytest.mark.parametrize(("captured", "told"), [(0.02, "20.0"), (0.019, "19.0")])
+def test_a_cost_that_does_not_show_is_not_called_none(captured: float, told: str) -> None:
+    """On a noisy machine captured steps can take less time than others."""
+    history = run_of(4, captured_seconds=captured)
+    expected = (
+        f"cost       below what step times here resolve (captured {told}, others 20.0, host 0.80 "
+        "ms), 8 captures"
+    )
+    assert expected in console(history, sick(), width=150)
+    assert stdlib_json.loads(json(history, sick()))["cost"]["share"] is None
+
+
+def test_a_stream_of_one_site_has_no_sites() -> None:
+    history = run_of(2, streams=2)
+    assert len(re.findall(r"^stream [01], 1 site$", console(history, sick()), re.MULTILINE)) == 2
+    assert (
+        len(re.findall(r"^### Stream [01], 1 site$", markdown(history, sick()), re.MULTILINE)) == 2
+    )
+
+
 @pytest.mark.parametrize(
     ("ranks", "measured", "said"),
     [

@@ -39,6 +39,14 @@ def limit(sites: int, offset: float = 2.0) -> float:
     return 2 * np.log(sites) + offset
 
 
+def test_a_limit_below_the_law_has_a_minus() -> None:
+    lower = RULE.with_overrides({"offset": -0.5})
+    values = table("stage_residual_budget", np.array([[9.0]]), ("stream 0 stage 0",), np.arange(1))
+    given = {"sites": chain(16), "run": Run(), "captures": np.arange(1)}
+    (hit,) = lower.run({"stage_residual_budget": values, **given})
+    assert hit.expectation.startswith("B below 2 ln L - 0.500 = 5.05 for 16 sites")  # 2 ln 16 5.545
+
+
 @pytest.mark.parametrize("sites", [8, 16, 48])
 def test_above_the_law(sites: int) -> None:
     assert not look(limit(sites) - 0.01, chain(sites))

@@ -87,6 +87,16 @@ def test_inflation(times: float, found: bool) -> None:
     assert bool(look(np.full(60, 0.02), weight=0.2 * np.linspace(1, times, 60))) is found
 
 
+def test_one_step_is_no_steps() -> None:
+    (hit,) = look(np.full(2, 0.02), weight=0.2 * np.array([1.0, 3.1]))
+    assert hit.message.endswith("3.10x that of step 0 within 1 step")
+    (hit,) = look(np.full(3, 0.02), weight=0.2 * np.array([1.0, 2.0, 3.1]))
+    assert hit.message.endswith("3.10x that of step 0 within 2 steps")
+    one = HEALTHY[:1]
+    (hit,) = look(np.full(3, 0.02), one, weight=0.2 * np.array([1.0, 2.0, 3.1]))
+    assert hit.message.startswith("median RMS of 1 matrix ")
+
+
 def test_slow_growth_is_no_inflation() -> None:
     steps = np.arange(0, 400, 4)
     assert not look(np.full(100, 0.02), weight=0.2 * np.linspace(1, 8, 100), steps=steps)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from skipscope.comparison.records import Match, Number, Pair, SitePair, StreamPair
 from skipscope.history import History
+from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.reports._collect import DEPTH
 from skipscope.rule.siblings import streams
@@ -33,8 +34,8 @@ def pair_streams(
     """The streams that both have, by number, and what one alone has."""
     of_a, of_b = streams(a.sites), streams(b.sites)
     both = [index for index in of_a if index in of_b]
-    alone = [f"stream {i} of A ({len(of_a[i])} sites)" for i in of_a if i not in of_b]
-    alone += [f"stream {i} of B ({len(of_b[i])} sites)" for i in of_b if i not in of_a]
+    alone = [f"stream {i} of A ({counted(len(of_a[i]), 'site')})" for i in of_a if i not in of_b]
+    alone += [f"stream {i} of B ({counted(len(of_b[i]), 'site')})" for i in of_b if i not in of_a]
     pairs = [_stream(a, b, index, (of_a[index], of_b[index]), (first, last)) for index in both]
     return tuple(pairs), tuple(alone)
 

@@ -25,6 +25,7 @@ from skipscope.history.file import (
 from skipscope.history.format import HistoryError, HistoryInUseError, HistoryVersionError
 from skipscope.history.places import history_paths, run_files
 from skipscope.history.rows import Rows, Steps
+from skipscope.names import counted
 from skipscope.records import FACTS, PARAMETER_SUMS, SUMS, Group, Parameter, Run, SiteMap
 
 __all__ = [
@@ -98,6 +99,14 @@ class History:
         self._updates = Rows(of_updates, (len(PARAMETER_SUMS),), ())
         self._facts = Rows(of_facts, ())
         self._cache: dict[str, Table] = {}
+
+    def __repr__(self) -> str:
+        """What it is of, and how much it holds."""
+        steps = self.capture_steps
+        until = f", step {steps[0]}" if len(steps) == 1 else ""
+        until = f", steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else until
+        held = f"{counted(len(self.sites.sites), 'site')}, {counted(len(steps), 'capture')}{until}"
+        return f"<History of {self.run.model or 'no model'}: {held}>"
 
     @classmethod
     def load(

@@ -17,13 +17,20 @@ from skipscope.example import check_model
 from skipscope.find import SiteRegistry
 from skipscope.find.paths import classes_of
 from skipscope.find.places import source_line
-from skipscope.intervention.arm import Arm, Projections, scale_of
+from skipscope.intervention.arm import Arm, Projections
 from skipscope.intervention.following import Following, check_eager
-from skipscope.intervention.rehearsal import Call, Key, Part, Place, Rehearsal, rehearse
+from skipscope.intervention.rehearsal import (
+    Call,
+    Key,
+    Part,
+    Place,
+    Rehearsal,
+    in_checkpoint,
+    rehearse,
+)
 from skipscope.intervention.replaced import replaced
 from skipscope.names import counted
 from skipscope.records import Site, SiteMap, Unseen
-from skipscope.selection import asked
 
 logger = logging.getLogger("skipscope")
 
@@ -69,9 +76,10 @@ def intervene(
     Raises:
         TypeError: `model` is no `nn.Module`, or a TorchScript module.
         ValueError: `sites` is empty, or holds an unknown name; another intervention is open on the
-            model; it uses flex_attention compiled; or, at a forward: sites cannot be told (under
-            `no_grad`, in a reentrant checkpoint), or could not be followed (a checkpoint around a
-            function).
+            model or on a part of it; it uses flex_attention compiled. At a forward: sites cannot be
+            told (under `no_grad`, in a reentrant checkpoint) or followed (a checkpoint around a
+            function), or there is none to act on. At a backward after the end: a checkpoint
+            recomputes a sum.
 
     Example:
         >>> import torch
@@ -116,7 +124,7 @@ class Intervention(Passing):
         shortcut: bool = True,
         projections: Projections = "keep",
     ) -> None:
-        self.arm = Arm(asked("intervene", sites), scale_of(branch_scale), shortcut, projections)
+        self.arm = Arm.wanted(sites, branch_scale, shortcut, projections)
         check_model("intervene", model)
         check_eager(model)
         if isinstance(model, DistributedDataParallel):  # each forward of its own awaits a backward
@@ -128,6 +136,7 @@ class Intervention(Passing):
         self._map = SiteMap((), ())
         self._parts: dict[Place, list[Part | None]] = {}
         self._in_functions: set[Key] = set()
+        self._checkpointed: set[Key] = set()
         self._acts: dict[Key, bool] = {}  #: the sites acted on, and whether the shortcut is kept
         self._rehearsed: set[tuple[str, bool]] = set()
         self._passed: dict[Place, int] = {}
@@ -151,10 +160,17 @@ class Intervention(Passing):
         """What is, or may be, an addition of another form, and stays what it is."""
         return self._map.unseen
 
+    def __repr__(self) -> str:
+        where = self._where() if self._rehearsed else "before any forward"
+        return f"<Intervention {self.arm} {where}>"
+
+    def _where(self) -> str:
+        return f"at {len(self.sites)} of {counted(len(self._map.sites), 'site')}"
+
     def __str__(self) -> str:
         if not self._rehearsed:
             return "intervention: no forward has run yet"
-        lines = [f"{self.arm.sum} at {len(self.sites)} of {counted(len(self._map.sites), 'site')}"]
+        lines = [f"{self.arm.sum} {self._where()}"]
         for site in self.sites:
             kept = ", P(x) kept" if self._acts[_key(site)] and not self.arm.shortcut else ""
             lines.append(f"  {site.name} ({site.kind}{kept})")
@@ -166,10 +182,11 @@ class Intervention(Passing):
 
     # ------------------------------------------------------------------ attaching
     def __enter__(self) -> Intervention:
-        if self._model in ACTING:
+        ours = set(self._model.modules())
+        if any(not ours.isdisjoint(other.modules()) for other in ACTING):
             raise ValueError(
-                "intervene: another intervention is open on this model; close it, or name all "
-                "sites in one"
+                "intervene: another intervention is open on this model or on a part of it; close "
+                "it, or name all sites in one"
             )
         if is_compiled(self._model):
             logger.warning("skipscope: the model runs eagerly while an intervention is open.")
@@ -215,6 +232,7 @@ class Intervention(Passing):
 
     def _learn(self, rehearsal: Rehearsal) -> None:
         self._in_functions |= rehearsal.in_functions
+        self._checkpointed |= rehearsal.checkpointed
         for place, parts in rehearsal.parts.items():
             known = self._parts.get(place, [])
             for one, other in zip(known, parts, strict=False):
@@ -255,6 +273,17 @@ class Intervention(Passing):
             )
         if whole:
             self.arm.check_names(self._map)
+            self._check_acting()
+
+    def _check_acting(self) -> None:
+        """A control that changes nothing would train the model as it is, and be taken for one."""
+        if self._acts or not self.arm.changes:
+            return
+        why = "no residual addition was found (find_residuals tells what was seen)"
+        if self._map.sites:
+            reasons = sorted({left.reason for left in self.left})
+            why = f"it leaves all {counted(len(self._map.sites), 'site')}: {'; '.join(reasons)}"
+        raise ValueError(f"intervene: {self.arm.sum} nowhere: {why}")
 
     # ------------------------------------------------------------------ acting
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
@@ -263,7 +292,18 @@ class Intervention(Passing):
         if part is None or part.key not in self._acts:
             return run()
         keeps = part.further or self._acts[part.key]
-        return replaced(addition, run, part.branch_left, self.arm.branch_scale, keeps=keeps)
+        value = replaced(addition, run, part.branch_left, self.arm.branch_scale, keeps=keeps)
+        if part.key in self._checkpointed and value.grad_fn is not None and in_checkpoint():
+            value.grad_fn.register_prehook(self._must_be_open)
+        return value
+
+    def _must_be_open(self, *_: object) -> None:
+        """What a checkpoint recomputes once this is closed is the model's own sum."""
+        if self._model not in ACTING:
+            raise ValueError(
+                "intervene: backward() ran after the context was closed, and what a checkpoint "
+                "recomputes there is the model's own sum: call backward() inside of the context"
+            )
 
     def _part(self) -> Part | None:
         place = self._calls.current, source_line()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from skipscope.records import Site, SiteMap
-from skipscope.selection import Classes, among, chosen, unknown
+from skipscope.selection import Classes, among, asked, chosen, unknown
 
 Projections = Literal["keep", "cut"]
 
@@ -45,6 +45,21 @@ class Arm:
     shortcut: bool
     projections: Projections
 
+    @classmethod
+    def wanted(
+        cls,
+        sites: str | Sequence[str] | None,
+        branch_scale: Any,
+        shortcut: bool,
+        projections: Projections,
+    ) -> Arm:
+        """What a caller asks for.
+
+        Raises:
+            ValueError: an argument makes no sense.
+        """
+        return cls(asked("intervene", sites), scale_of(branch_scale), shortcut, projections)
+
     def __post_init__(self) -> None:
         if not isinstance(self.shortcut, bool):  # "no" and 0.5 would both count as kept
             raise ValueError(f"intervene: shortcut is True or False, got {self.shortcut!r}")
@@ -52,10 +67,18 @@ class Arm:
             raise ValueError(f'intervene: projections is "keep" or "cut", got {self.projections!r}')
 
     @property
+    def changes(self) -> bool:
+        """Whether another sum than the model's own is wanted."""
+        return not self.shortcut or self.branch_scale != 1.0
+
+    @property
     def sum(self) -> str:
         """The sum at a site that is no projection."""
-        branch = "F" if self.branch_scale == 1.0 else f"{self.branch_scale:g} F"
-        return f"y = s + {branch}" if self.shortcut else f"y = {branch}"
+        size = abs(self.branch_scale)
+        branch = "F" if size == 1.0 else f"{size:g} F"
+        if self.shortcut:
+            return f"y = s {'-' if self.branch_scale < 0 else '+'} {branch}"
+        return f"y = {'-' if self.branch_scale < 0 else ''}{branch}"
 
     def __str__(self) -> str:
         """What is wanted, before it is known whether there are projections."""
@@ -100,8 +123,6 @@ class Arm:
         """Why a site is left as it is; "" where it is acted on."""
         if site.index not in named:
             return _NESTED if self.names is None else _NOT_NAMED
-        if self.branch_scale != 1.0:
-            return ""
-        if self.shortcut:
+        if not self.changes:
             return _AS_IT_IS
-        return _KEPT if self.keeps_shortcut(site) else ""
+        return _KEPT if self.branch_scale == 1.0 and self.keeps_shortcut(site) else ""

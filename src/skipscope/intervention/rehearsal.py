@@ -98,6 +98,7 @@ class Rehearsal(Discovery):
         super().__init__(model, self._on_part)
         self.parts: dict[Place, list[Part | None]] = defaultdict(list)
         self.in_functions: set[Key] = set()  #: sites that a checkpoint of a function recomputes
+        self.checkpointed: set[Key] = set()  #: sites that any checkpoint recomputes
         self._addition: Addition | None = None
         self._part: Part | None = None
 
@@ -120,26 +121,31 @@ class Rehearsal(Discovery):
         else:
             left = f is addition.left
         self._part = Part(found.key, left, found.parallel)
-        if _in_checkpointed_function():
+        callers = [*_callers()]
+        if "checkpoint" in callers:
+            self.checkpointed.add(found.key)
+        # A checkpoint around a module calls it again; one around a function of a module does not,
+        # and then nothing tells where the addition is.
+        if callers[:1] == ["checkpoint"]:
             self.in_functions.add(found.key)
         return run()
 
 
-def _in_checkpointed_function() -> bool:
-    """Whether a checkpoint will recompute this addition without calling its module.
+def in_checkpoint() -> bool:
+    """Whether a checkpoint runs what asks."""
+    return "checkpoint" in _callers()
 
-    A checkpoint around a module calls it again; one around a function of a module does not, and
-    then nothing tells where the addition is.
-    """
+
+def _callers() -> Iterator[str]:
+    """The modules and checkpoints that run at present, from the innermost on."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_call_impl" and code.co_filename == torch_module.__file__:
-            return False
+            yield "module"
         if code.co_filename == torch.utils.checkpoint.__file__:
-            return True
+            yield "checkpoint"
         frame = frame.f_back
-    return False
 
 
 def _copies(values: Any) -> Any:

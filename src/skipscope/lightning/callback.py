@@ -69,7 +69,8 @@ class ResidualMonitor(CallbackBase):
         every_n_steps: optimizer steps between captures once the first ones (0, 1, 2, 4 ... 32) are
             taken; each epoch gets at least three.
         preset: "train", or "debug" to record every step.
-        sites: module paths or class names; only additions inside these are measured.
+        sites: module paths (with `*` and `?`) or class names; only additions inside these are
+            measured.
         exclude: module paths or class names to leave out.
         select: codes of the rules to run; None runs all.
         ignore: codes of rules not to run.

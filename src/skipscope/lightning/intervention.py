@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from skipscope.intervention import Intervention as Intervening
-from skipscope.intervention.arm import Projections
+from skipscope.intervention.arm import Arm, Projections
 from skipscope.lightning.base import CallbackBase
 
 
@@ -17,10 +17,14 @@ class Intervention(CallbackBase):
     cannot do, it refuses with an error: a run that is not the one asked for must not go on.
 
     Args:
-        sites: names of sites or module paths; None: all block-level sites.
+        sites: names of sites, module paths (with `*` and `?`) or class names; None: all
+            block-level sites.
         branch_scale: a in y = s + a F.
         shortcut: whether s is added.
         projections: what `shortcut=False` does at projections: "keep" or "cut" P(x).
+
+    Raises:
+        ValueError: an argument makes no sense.
 
     Example:
         >>> Intervention(shortcut=False).intervention is None  # known once a fit has begun
@@ -35,6 +39,7 @@ class Intervention(CallbackBase):
         projections: Projections = "keep",
     ) -> None:
         super().__init__()
+        Arm.wanted(sites, branch_scale, shortcut, projections)
         self._settings: dict[str, Any] = {
             "sites": sites,
             "branch_scale": branch_scale,

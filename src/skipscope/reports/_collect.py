@@ -245,10 +245,10 @@ def _cost(history: History) -> CostView:
 
     slow, fast = median(seconds[captured]), median(seconds[~captured])
     share = None
-    if slow is not None and fast is not None:
+    if slow is not None and fast is not None and slow > fast:
         # By medians: what happened between steps (a validation, a checkpoint) is none of ours.
         among, others = int(captured.sum()), int((~captured).sum())
-        share = max(slow - fast, 0.0) * among / (slow * among + fast * others)
+        share = (slow - fast) * among / (slow * among + fast * others)
     return CostView(
         captures=len(history.capture_steps),
         captured_seconds=slow,

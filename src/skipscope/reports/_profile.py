@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
+from skipscope.names import counted
 from skipscope.reports import _words
 from skipscope.reports._layout import Page
 from skipscope.reports._select import Profile
@@ -45,7 +46,7 @@ def captions(shown: View, chosen: Profile, page: Page) -> Iterable[tuple[str, st
         yield "sites", f"below {start.removesuffix('.')}"
     if chosen.left_out:
         more = f", {chosen.marked_left_out} of them with findings" if chosen.marked_left_out else ""
-        yield "left out", f"{chosen.left_out} sites{more}; all are in --format json"
+        yield "left out", f"{counted(chosen.left_out, 'site')}{more}; all are in --format json"
     low, high = log_range([row.branch_ratio for row in chosen.rows])
     yield "bars", f"log r, {number(low)} to {number(high)}; r over time: last captures, oldest left"
     yield "usual", _words.expectations(shown)

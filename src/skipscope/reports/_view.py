@@ -94,7 +94,8 @@ class CostView:
     captured_seconds: Number  #: median wall time of a captured step
     other_seconds: Number  #: median wall time of the others
     host_ms: Number  #: median host time of the monitor in a captured step
-    share: Number  #: of the wall time of all steps seen
+    #: of the wall time of all steps seen; None where captured steps took no longer than the others
+    share: Number
 
 
 @dataclass(frozen=True)

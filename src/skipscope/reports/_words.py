@@ -265,14 +265,15 @@ def cost(view: View) -> str:
     """What watching cost, and how the run was watched."""
     spent: CostView = view.cost
     share = "share of step time not measured"
-    if spent.share is not None:
-        captured, others = (
-            None if seconds is None else 1000 * seconds
-            for seconds in (spent.captured_seconds, spent.other_seconds)
-        )
+    if spent.captured_seconds is not None and spent.other_seconds is not None:
+        # Steps differ by themselves: where captured ones are not slower, that hides what they cost.
+        told = "below what step times here resolve"
+        if spent.share is not None:
+            told = f"{percent(spent.share)} of step time"
+        captured, others = 1000 * spent.captured_seconds, 1000 * spent.other_seconds
         share = (
-            f"{percent(spent.share)} of step time (captured {number(captured)}, others"
-            f" {number(others)}, host {number(spent.host_ms)} ms)"
+            f"{told} (captured {number(captured)}, others {number(others)}, host"
+            f" {number(spent.host_ms)} ms)"
         )
     parts = [share, counted(spent.captures, "capture")]
     if view.run.compiled and not view.run.uncaptured:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from skipscope.names import counted
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
 from skipscope.reports._collect import view
@@ -168,7 +169,7 @@ def _numbers(shown: View, page: Page) -> Table:
     lines: list[_words.Line] = []
     for stream in streams[:3]:
         if len(streams) > 1:
-            lines.append((f"stream {stream.index}, {stream.sites} sites", "", ""))
+            lines.append((f"stream {stream.index}, {counted(stream.sites, 'site')}", "", ""))
         lines += _words.depth_lines(stream)
     if len(streams) > 3:
         lines.append((f"and {len(streams) - 3} shorter streams", "", ""))

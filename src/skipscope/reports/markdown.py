@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from skipscope.names import counted
 from skipscope.records import Diagnosis
 from skipscope.reports import _words
 from skipscope.reports._collect import view
@@ -34,11 +35,13 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
     if chosen.rows:
         parts += ["### Profile along depth", _profile(shown, chosen, unicode)]
         if chosen.left_out:
-            parts.append(f"{chosen.left_out} sites are not shown; the JSON report has all.")
+            parts.append(
+                f"{counted(chosen.left_out, 'site')} left out here; the JSON report has all."
+            )
         parts.append(f"Usual: {escape(_words.expectations(shown))}.")
     for stream in shown.streams:
         numbers = _numbers(_words.depth_lines(stream))
-        parts += [f"### Stream {stream.index}, {stream.sites} sites", numbers]
+        parts += [f"### Stream {stream.index}, {counted(stream.sites, 'site')}", numbers]
     parts += ["### Updates", _numbers([_words.update_line(shown)])]
     parts += [escape(_words.training(shown)) + "."]
     parts += ["### Rules", bullets([f"passed {_words.passed(shown)}", *_skipped(shown)])]

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from skipscope.measures import MEASURES
-from skipscope.names import near
+from skipscope.names import counted, near
 from skipscope.records import Severity
 from skipscope.rule import docs as rule_docs
 from skipscope.rule.docs import wrapped
@@ -188,7 +188,7 @@ class Rule:
         if self.min_steps:
             last = int(np.max(inputs["captures"], initial=0))
             if last < self.min_steps:
-                raise NotMeasurable(f"needs {self.min_steps} steps, has {last}")
+                raise NotMeasurable(f"needs {counted(self.min_steps, 'step')}, has {last}")
         start = after_warmup(inputs["warmup"]) if self.after_warmup else 0
         return Gate(self.patience, start)
 

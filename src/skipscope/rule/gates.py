@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Group
 from skipscope.rule.siblings import Stage
 
@@ -137,7 +138,7 @@ def after_warmup(found: Warmup, steps: int = 0) -> int:
         raise NotMeasurable(f"needs the end of warm-up, not reached at step {found.last}")
     if found.last - found.end < steps:
         past = found.last - found.end
-        raise NotMeasurable(f"needs {steps} steps after warm-up, has {past}")
+        raise NotMeasurable(f"needs {counted(steps, 'step')} after warm-up, has {past}")
     return found.end
 
 
@@ -150,5 +151,5 @@ def deep_enough(stages: Sequence[Stage], sites: int) -> tuple[Stage, ...]:
     chosen = tuple(stage for stage in stages if len(stage.sites) >= sites)
     if not chosen:
         most = max((len(stage.sites) for stage in stages), default=0)
-        raise NotMeasurable(f"needs {sites} sites in one stage, has {most}")
+        raise NotMeasurable(f"needs {counted(sites, 'site')} in one stage, has {most}")
     return chosen

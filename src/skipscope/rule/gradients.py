@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.rule.gates import NotMeasurable, deep_enough
 from skipscope.rule.siblings import Stage
@@ -82,4 +83,4 @@ def profiles(gradient: Table, stages: Sequence[Stage], depth: int) -> Iterator[G
         sites = tuple(stage.sites[k] for k in reached)
         yield GradientProfile(stage, sites, gradient.steps, share)
     if not found:
-        raise NotMeasurable(f"needs gradients at {depth} sites of one stage")
+        raise NotMeasurable(f"needs gradients at {counted(depth, 'site')} of one stage")

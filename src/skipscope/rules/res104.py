@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Parameter, Severity, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, either, listed, rule, short
 from skipscope.rule.parameter_rows import ParameterRows, as_places
@@ -15,8 +16,8 @@ from skipscope.rule.siblings import parameter_role, without_numbers
 
 _HALF = ("float16", "bfloat16")
 
-_NEVER = "a gradient in {steps} steps and never an update: {names}"
-_NOTHING = "trainable, and no gradient in any of {steps} steps: {names}"
+_NEVER = "a gradient in {steps} and never an update: {names}"
+_NOTHING = "trainable, and no gradient in any of {steps}: {names}"
 _FILTERED = """in no optimizer group: often a filter by name or shape, or a parameter made after the
 optimizer"""
 _MEANT = """whole blocks from the input on left out of the optimizer: if they are meant as frozen,
@@ -276,7 +277,7 @@ def _together(rows: ParameterRows, named: dict[Parameter, str], expectation: str
             where=places,
             value=largest,
             expectation=expectation,
-            message=message.format(steps=len(rows.steps), names=listed(places))
+            message=message.format(steps=counted(len(rows.steps), "step"), names=listed(places))
             + (f", gradient up to {short(largest)}" if largest else ""),
             first_step=int(rows.steps[0]),
             last_step=int(rows.steps[-1]),

@@ -119,7 +119,8 @@ def _budget(
         yield Hit(
             where=(stage.where,),
             value=value,
-            expectation=f"B below 2 ln L + {short(offset)} = {short(law + offset)} for {sites} "
+            expectation=f"B below 2 ln L {'-' if offset < 0 else '+'} {short(abs(offset))} = "
+            f"{short(law + offset)} for {sites} "
             "sites (law ln(1 + L/a) of normalised branches)",
             message=f"residual budget B {short(value)} over {sites} sites of {stage.name} at step "
             f"0: the branches multiply the variance of the stream by about {short(factor)}",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Run, Severity, Site
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, rule, short
 from skipscope.rule.gates import after_warmup, deep_enough
@@ -368,7 +369,7 @@ def _half_precision(
             value=value,
             expectation=f"largest element below {limit:.0f} (float16 ends at {_HALF_MAX:.0f})",
             message=f"largest element of the float16 stream {short(value)} at "
-            f"{half[worst.column].name}, {len(found)} sites above {limit:.0f}",
+            f"{half[worst.column].name}, {counted(len(found), 'site')} above {limit:.0f}",
             first_step=worst.steps[0],
             last_step=worst.steps[1],
             severity=chosen,

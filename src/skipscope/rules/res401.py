@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Parameter, Run, Severity
 from skipscope.rule import Gate, Hit, NotMeasurable, Streak, either, listed, rule, short
 from skipscope.rule.matrices import columns, fan_in, matrices, medians
@@ -166,8 +167,8 @@ def _heat(seen: _Seen, gate: Gate, limits: tuple[float, float, float, int]) -> I
             value=largest,
             expectation=f"median u below {short(limit)} (Adam on small transformers .002 to .02, "
             "SGD .001 to .004)",
-            message=f"median u over {len(seen.matrices)} matrices up to {short(largest)}, above "
-            f"{short(limit)} from step {first} to {last}",
+            message=f"median u over {counted(len(seen.matrices), 'matrix', 'matrices')} up to "
+            f"{short(largest)}, above {short(limit)} from step {first} to {last}",
             first_step=first,
             last_step=last,
             severity=severity,
@@ -202,10 +203,10 @@ def _inflated(
         yield Hit(
             where=("model",),
             value=largest,
-            expectation=f"weights below {short(inflation)}x those of step 0 within {soon} steps "
-            "(healthy runs at most 2.2)",
-            message=f"median RMS of {int(whole.sum())} matrices {short(largest)}x that of step 0 "
-            f"within {int(steps[-1])} steps",
+            expectation=f"weights below {short(inflation)}x those of step 0 within "
+            f"{counted(soon, 'step')} (healthy runs at most 2.2)",
+            message=f"median RMS of {counted(int(whole.sum()), 'matrix', 'matrices')} "
+            f"{short(largest)}x that of step 0 within {counted(int(steps[-1]), 'step')}",
             first_step=int(steps[over[0]]),
             last_step=int(steps[over[-1]]),
             stands=True,  # what it did to the weights stays

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from skipscope.history import Table
+from skipscope.names import counted
 from skipscope.records import Parameter
 from skipscope.rule import Gate, Hit, listed, rule, short
 from skipscope.rule.branch_updates import running
@@ -94,7 +95,8 @@ def lost_updates(
             value=value,
             expectation="nearly every element changed by a step",
             message=f"a step changes {short(100 * value)} % of the elements (median of "
-            f"{len(half)} matrices in {listed(sorted({p.dtype for p in half}))})",
+            f"{counted(len(half), 'matrix', 'matrices')} in "
+            f"{listed(sorted({p.dtype for p in half}))})",
             first_step=streak.steps[0],
             last_step=streak.steps[1],
             evidence={"changed share": value, "matrices": float(len(half))},

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from skipscope.names import counted
 from skipscope.records import (
     HAVE_FORWARD,
     REASONS,
@@ -153,7 +154,7 @@ def _gone(
             value=float(len(have) - row),
             expectation="a number from every site in every capture",
             message=f"{listed(site.name for site in gone)} stopped reporting: absent from the last "
-            f"{len(have) - row} captures",
+            f"{counted(len(have) - row, 'capture')}",
             first_step=int(captures[row]),
             last_step=int(captures[-1]),
             evidence={"captures": float(len(have) - row)},
