@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from skipscope.evidence import judge
 from skipscope.study import Study, StudyError
@@ -17,7 +17,7 @@ from skipscope.study.checking import FLOOR, look
 from skipscope.study.named import digits
 from skipscope.study.nets import cnn
 from skipscope.study.starts import depth_scaled, he, scaled_branches, zero_last
-from tests.study.nets import ReZero, net, study
+from tests.study.nets import WIDTH, Block, ReZero, net, study
 
 
 @pytest.fixture
@@ -116,6 +116,25 @@ def test_kept_projections_are_not_counted_as_cut() -> None:
     for arm in (plain, replace(plain, branch_scale=0.5)):
         found = look(plan, arm, 8, 0)
         assert (found.cut, found.sites) == (1, 3)
+
+
+class Projected(Block):
+    """Its shortcut is a projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.projection(x) + self.branch(x)
+
+
+def test_a_plain_arm_that_would_leave_out_nothing_is_refused(tmp_path: Path) -> None:
+    factory = functools.partial(net, block=Projected)
+    with pytest.raises(StudyError, match=r"'plain' would be no plain one: at depth 1 .*='cut'"):
+        study(factory).run(tmp_path / "keep", progress=False)
+    evidence = study(factory, projections="cut").run(tmp_path / "cut", progress=False)
+    assert evidence.protocol["plain"] == "shortcuts cut: 1 of 1 at depth 1, 2 of 2 at depth 2"
 
 
 def test_hes_start_in_deep_nets_is_no_straw_man(tmp_path: Path) -> None:

@@ -35,10 +35,19 @@ class Look:
 
 
 def look(plan: Plan, arm: Arm, depth: int, seed: int) -> Look:
-    """One forward and backward of a plain arm on the first batch."""
+    """One forward and backward of a plain arm on the first batch.
+
+    Raises:
+        StudyError: it has no shortcut to leave out.
+    """
     with own_random_state(), one_thread():
         model, _ = plan.build(arm, depth, seed)
         sites = plan.sites(model)
+        if plan.projections == "keep" and all(site.kind == "projection" for site in sites):
+            raise StudyError(
+                f"arm {arm.name!r} would be no plain one: at depth {depth} every shortcut is a "
+                "projection, and these are kept; projections='cut' leaves them out too"
+            )
         blocks = Blocks(model, sites, plan.example())
         data = plan.data.to(plan.device)
         samples = Batches(len(data.x_train), plan.batch_size, 1, seed).order[0]
@@ -132,5 +141,6 @@ def _refusal(arm: Arm, worst: Look, tried: bool) -> str:
         f"gradient ({_words(worst)}). So it is with a start made for shortcuts (zero-init, "
         "1/sqrt(N), ReZero, LayerScale), and with PyTorch's default one in a deep net without "
         "norm. plain_start='he' draws the branches of the plain arm anew after He, a function "
-        "(model, x) does it otherwise, and 'keep' trains it all the same, with a note in the report"
+        "(model, x) does it otherwise, and 'keep' trains it all the same; then no link "
+        "compares with it"
     )
