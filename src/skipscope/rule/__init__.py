@@ -142,6 +142,8 @@ class Rule:
             ValueError: no such threshold, naming those that come near; a value that is no finite
                 number, or no whole one of 0 or more where the threshold counts something.
         """
+        if not overrides:
+            return self
         known = self.defaults
         for name in overrides:
             if name not in known:
