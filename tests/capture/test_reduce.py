@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from skipscope import reduce
+from skipscope.capture import forward
 from skipscope.capture.forward import forward_sums, row_sums
 from skipscope.records import SUMS
 from skipscope.reduce import FORWARD, difference_sums, gradient_sums, reducible
@@ -44,6 +45,7 @@ def test_every_sum(
     shapes: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> None:
     monkeypatch.setattr(reduce, "CPU_CHUNK", chunk)
+    monkeypatch.setattr(forward, "CPU_PIECE", chunk)
     s, f = (torch.randn(shape) for shape in shapes)
     got = sums(s, f, None, factors=(0.5, -2.0), rows=rows)
     s, f = torch.broadcast_tensors(0.5 * s.double(), -2 * f.double())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from skipscope import reduce
+from skipscope.capture import forward
 from skipscope.capture.forward import forward_sums, row_sums
 from skipscope.diagnose import diagnose
 from skipscope.history import History
@@ -56,7 +56,7 @@ def test_every_pair(
     shape: tuple[int, ...],
     pairs: int,
 ) -> None:
-    monkeypatch.setattr(reduce, "CPU_CHUNK", chunk)
+    monkeypatch.setattr(forward, "CPU_PIECE", chunk)
     torch.manual_seed(chunk)
     s, f = torch.randn(shape) + 0.5, torch.randn(shape)
     expected = alignment(0.5 * s.double() - 2 * f.double(), rows)
@@ -83,7 +83,7 @@ def test_numbers_on_paper() -> None:
 @pytest.mark.parametrize("chunk", [1, 12, 1 << 16])
 def test_rows_of_zero_are_left_out(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Three rows are left in the first sample, one in the second, none in the third."""
-    monkeypatch.setattr(reduce, "CPU_CHUNK", chunk)
+    monkeypatch.setattr(forward, "CPU_PIECE", chunk)
     torch.manual_seed(0)
     s = torch.randn(3, 5, 4)
     f = torch.randn(3, 5, 4)
@@ -116,7 +116,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
 def test_what_is_not_finite_comes_out(
     monkeypatch: pytest.MonkeyPatch, bad: float, chunk: int
 ) -> None:
-    monkeypatch.setattr(reduce, "CPU_CHUNK", chunk)
+    monkeypatch.setattr(forward, "CPU_PIECE", chunk)
     s = torch.randn(2, 3, 4)
     s[1, 2, 0] = bad
     assert math.isnan(mean(s, torch.randn(2, 3, 4)))

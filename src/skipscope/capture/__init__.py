@@ -120,7 +120,7 @@ class Capture(Passing):
     # ------------------------------------------------------------------ forward
     def is_idle(self) -> bool:
         """Outside of modules and of autograd nothing is found: an optimizer steps, most likely."""
-        return self._discovery.is_idle() or not self._discovery.places.running
+        return not self._discovery.places.running
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Measured where it is residual and watched."""

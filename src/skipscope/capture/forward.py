@@ -14,10 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from skipscope.reduce import chunk_size, local, square_sum, wide
+from skipscope.reduce import DEVICE_CHUNK, local, square_sum, wide
 
 #: So many rows of all sites together are worked on at once; more would take memory, not save time.
 MAX_ROWS = 1 << 20
+#: Elements of an addition worked on at once on a CPU: three wide tensors of so many stay near a
+#: core while a dozen operations read them. Elsewhere it is `DEVICE_CHUNK`.
+CPU_PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ def _pieces(grouped: list[Tensor]) -> Iterator[tuple[list[Tensor], bool]]:
     With each, whether its groups are complete.
     """
     groups, rows, length = grouped[0].shape
-    most = max(1, chunk_size(grouped[0].device) // length)
+    size = CPU_PIECE if grouped[0].device.type == "cpu" else DEVICE_CHUNK
+    most = max(1, size // length)
     if rows <= most:
         step = most // rows
         for start in range(0, groups, step):
@@ -138,8 +142,9 @@ def _piece(
     y = s + f
     three = (s, f, y)
     norms = torch.stack([torch.linalg.vector_norm(t, dim=1) for t in three])
+    squares = norms.square()
     kept: tuple[Tensor, ...] = (
-        norms.square(),
+        squares,
         torch.stack([s.sum(), f.sum()]),
         torch.stack([t.amin() for t in three]),  # with amax faster than aminmax
         torch.stack([t.amax() for t in three]),
@@ -147,17 +152,16 @@ def _piece(
     if x:
         xx = torch.linalg.vector_norm(x[0], dim=1).square()
         kept = *kept, torch.stack([xx, (x[0] * y).sum(1)])
-    return kept, *_summed_rows(y.unflatten(0, (groups, count)), norms[2].view(groups, count))
+    weights = torch.where(squares[2] == 0, 0.0, norms[2] / squares[2])  # NaN: a row is not finite
+    return kept, *_summed_rows(y.unflatten(0, (groups, count)), weights.view(groups, count))
 
 
-def _summed_rows(y: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum of the unit rows of each group, and the sum of all rows.
+def _summed_rows(y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted sum of the rows of each group, and the plain sum of all rows.
 
     Shape:
-        y: (groups, rows, length); norms: (groups, rows); result: (groups, length), (length,).
+        y: (groups, rows, length); weights: (groups, rows); result: (groups, length), (length,).
     """
-    squares = norms.square()
-    weights = torch.where(squares == 0, 0.0, norms / squares)  # NaN where a row is not finite
     if y.device.type != "cpu":  # a product of matrices has ideas of its own on determinism there
         return (y * weights[:, :, None]).sum(1), y.sum((0, 1))
     both = torch.bmm(torch.stack([weights, torch.ones_like(weights)], dim=1), y)  # y is read once

@@ -19,8 +19,16 @@ class Guarded:
         self._guard = guard
 
     def is_idle(self) -> bool:
-        """As the visitor says; always after an error."""
-        return self._guard.broken or bool(self._guard.call("finding", self._visitor.is_idle))
+        """As the visitor says; always after an error.
+
+        Asked for each operation of an optimizer: it reads no tensor, so no function mode of others
+        has to be kept from seeing it.
+        """
+        try:
+            return self._guard.broken or self._visitor.is_idle()
+        except Exception as error:
+            self._guard.fail(error, "finding")
+            return True
 
     def attempt(self, work: Callable[..., Any], *args: Any) -> Any:
         """An error ends the visit."""

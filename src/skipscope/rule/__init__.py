@@ -144,6 +144,8 @@ class Rule:
                 number, is negative where what is measured cannot be, or is no whole one where the
                 threshold counts something.
         """
+        if not overrides:
+            return self
         known = self.defaults
         for name in overrides:
             if name not in known:

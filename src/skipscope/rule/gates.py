@@ -71,7 +71,7 @@ class Gate:
         """
         need = self.patience if patience is None else patience
         found = []
-        for column in range(shown.shape[1]):
+        for column in map(int, np.flatnonzero(shown.sum(axis=0) >= need)):
             counts = steps >= self.start
             if missing is not None:
                 counts = counts & ~missing[:, column]

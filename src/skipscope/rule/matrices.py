@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,14 +41,6 @@ def columns(table: Table, chosen: Sequence[Parameter]) -> Floats:
     return values
 
 
-def medians(values: Floats) -> Floats:
-    """The median of each row over what was measured, NaN where nothing was. Shape: (rows,)."""
-    result = np.full(len(values), np.nan)
-    rows = ~np.isnan(values).all(axis=1) if values.size else np.zeros(len(values), bool)
-    result[rows] = np.nanmedian(values[rows], axis=1)
-    return result
-
-
 def of_own_size(chosen: Sequence[Parameter], weight_rms: Table | None) -> list[Parameter]:
     """Those that start as large as a drawn matrix does; all, where none does or nothing is known.
 
@@ -73,4 +66,4 @@ _LEAST = 0.1
 
 def fan_in(parameter: Parameter) -> int:
     """Inputs of one output of a matrix or convolution."""
-    return max(int(np.prod(parameter.shape[1:], dtype=np.int64)), 1)
+    return max(math.prod(parameter.shape[1:]), 1)

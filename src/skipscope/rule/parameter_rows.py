@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class ParameterRows:
         held = [at[p.name] for p in parameters]
         norms = gradient.values[rows][:, held]
         moved = np.full(norms.shape, np.nan) if update is None else update.values[rows][:, held]
-        sizes = np.sqrt([max(int(np.prod(p.shape, dtype=np.int64)), 1) for p in parameters])
+        sizes = np.sqrt([max(math.prod(p.shape), 1) for p in parameters])
         return cls(
             parameters, gradient.steps[rows], real[place[rows]], lr.values[place[rows]],
             norms, moved, _NOISE * _usual(norms / sizes),
@@ -80,7 +81,7 @@ class ParameterRows:
 
     def with_gradient(self, parameter: Parameter) -> Mask:
         """The rows in which its gradient was more than rounding. Shape: (rows,)."""
-        size = max(int(np.prod(parameter.shape, dtype=np.int64)), 1)
+        size = max(math.prod(parameter.shape), 1)
         rms = np.nan_to_num(self.column(self.gradient, parameter)) / np.sqrt(size)
         shown: Mask = rms > self.noise
         return shown

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from skipscope.records import Parameter, Site, SiteMap
 
@@ -56,6 +56,7 @@ class Stage:
         return self.post_norm or 2 * scales > len(self.sites)
 
 
+@cache
 def without_numbers(path: str) -> str:
     """A path with every number replaced, equal for siblings.
 

@@ -23,6 +23,7 @@ from skipscope.rule import (
     short,
 )
 from skipscope.rule.gates import deep_enough
+from skipscope.rule.medians import row_medians
 from skipscope.rule.outliers import Limits, Place, dominating, expected, places
 from skipscope.rule.outliers import siblings as siblings_of
 from skipscope.rule.siblings import of_branch, parameter_role
@@ -318,7 +319,7 @@ def _profile(values: Floats, positions: npt.NDArray[np.int64]) -> tuple[Floats, 
     depth = np.where(usable, np.log(positions + 1.0), np.nan)
     level, slope = np.full(len(values), np.nan), np.full(len(values), np.nan)
     rows = usable.sum(axis=1) >= 2
-    level[rows] = np.exp(np.nanmedian(logs[rows] + 0.5 * depth[rows], axis=1))
+    level[rows] = np.exp(row_medians(logs[rows] + 0.5 * depth[rows]))
     x = depth[rows] - np.nanmean(depth[rows], axis=1, keepdims=True)
     slope[rows] = np.nansum(x * logs[rows], axis=1) / np.nansum(x * x, axis=1)
     return level, slope

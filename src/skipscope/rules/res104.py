@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -212,7 +213,7 @@ def _rounds(rows: ParameterRows, parameter: Parameter, weights: Table | None) ->
         return True
     known = weights.values[:, weights.columns.index(parameter.name)]
     weight = float(np.nanmax(known)) if np.isfinite(known).any() else 0.0
-    size = np.sqrt(max(int(np.prod(parameter.shape, dtype=np.int64)), 1))
+    size = np.sqrt(max(math.prod(parameter.shape), 1))
     gradient = np.nanmedian(rows.column(rows.gradient, parameter)) / size
     rate = float(np.nanmax(rows.rates[:, parameter.group]))
     return rate * min(float(gradient), 1.0) < 2.0**-20 * weight

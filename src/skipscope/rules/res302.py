@@ -11,7 +11,8 @@ from skipscope.history import Table
 from skipscope.records import Group, Parameter, Run
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Streak, either, rule, short
 from skipscope.rule.gradients import GradientProfile, profiles
-from skipscope.rule.matrices import columns, matrices, medians
+from skipscope.rule.matrices import columns, matrices
+from skipscope.rule.medians import row_medians
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,7 +130,7 @@ def _collapsed(
     ratio, aligned, early, named, depth = limits
     for profile in profiles(gradient, stages, int(depth)):
         at = [cosine.columns.index(site.name) for site in profile.sites]
-        angles = medians(cosine.values[:, at])
+        angles = row_medians(cosine.values[:, at])
         missing = np.isnan(profile.ratio)[:, None]
         with np.errstate(invalid="ignore"):
             gone = (profile.ratio < ratio) & (profile.steps <= early)
@@ -181,7 +182,7 @@ class _Start:
             raise NotMeasurable(f"needs the first {steps} steps of the run")
         if not self.adaptive or (first[1:] > 1.01 * first[0]).any():
             return None
-        return float(medians(columns(self.ratio, matrices(self.parameters))[:1])[0])
+        return float(row_medians(columns(self.ratio, matrices(self.parameters))[:1])[0])
 
 
 def _at_risk(

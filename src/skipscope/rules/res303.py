@@ -138,15 +138,17 @@ def _spikes(
     """Row and z of each spike."""
     sigmas, factor, before, window = limits
     logs = np.log(norms)
+    # Only above the least so far can a norm be above a median: most rows need no statistics.
+    possible = ~rising & (norms > factor * np.exp(np.minimum.accumulate(logs)))
     level = 0  # where the present level of the norm began
     found: list[tuple[int, float]] = []
-    for row in range(len(norms)):
+    for row in map(int, np.flatnonzero(possible)):
         spikes = [at for at, _ in found]
         past = logs[level:row]
         if spikes:
             past = np.delete(past, [at - level for at in spikes if at >= level])
         past = past[-window:]
-        if len(past) < before or rising[row]:
+        if len(past) < before:
             continue
         z = float((logs[row] - past.mean()) / max(float(past.std()), 1e-6))
         if z > sigmas and norms[row] > factor * np.exp(np.median(past)):

@@ -12,7 +12,8 @@ from skipscope.history import Table
 from skipscope.names import counted
 from skipscope.records import Parameter, Run, Severity
 from skipscope.rule import Gate, Hit, NotMeasurable, Streak, either, listed, rule, short
-from skipscope.rule.matrices import columns, fan_in, matrices, medians
+from skipscope.rule.matrices import columns, fan_in, matrices
+from skipscope.rule.medians import row_medians
 
 Floats = npt.NDArray[np.float64]
 
@@ -141,7 +142,7 @@ class _Seen:
     @property
     def median(self) -> Floats:
         """Shape: (rows, 1)."""
-        return medians(self.ratio)[:, None]
+        return row_medians(self.ratio)[:, None]
 
 
 def _heat(seen: _Seen, gate: Gate, limits: tuple[float, float, float, int]) -> Iterator[Hit]:
@@ -196,7 +197,7 @@ def _inflated(
     whole = np.array([rms[0, k] * np.sqrt(fan_in(p)) >= sized for k, p in enumerate(chosen)])
     if not whole.any():
         raise NotMeasurable("inflation: every matrix starts at 0 or near it")
-    times = medians(rms[:, whole] / rms[0, whole])
+    times = row_medians(rms[:, whole] / rms[0, whole])
     over = np.flatnonzero(times > inflation)
     if len(over):
         largest = float(np.nanmax(times))

@@ -12,7 +12,8 @@ from skipscope.history import Table
 from skipscope.records import Parameter, Run, Severity
 from skipscope.rule import Gate, Hit, NotMeasurable, either, listed, rule, short
 from skipscope.rule.branch_updates import running
-from skipscope.rule.matrices import columns, matrices, medians, of_own_size
+from skipscope.rule.matrices import columns, matrices, of_own_size
+from skipscope.rule.medians import row_medians
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,7 +114,7 @@ def _wakes(each: Floats, u: Floats, rise: float, moving: float) -> bool:
     """Whether the median u rises, in a net of which some matrix moves already."""
     third = max(len(u) // 3, 1)
     first, last = float(np.median(u[:third])), float(np.median(u[-third:]))
-    return last > rise * first and float(np.nanmax(medians(each[-third:].T))) > moving
+    return last > rise * first and float(np.nanmax(row_medians(each[-third:].T))) > moving
 
 
 def _whole(
@@ -127,7 +128,7 @@ def _whole(
     cold, cool, lasting, debug = limits
     known = ~np.isnan(each).all(axis=1)
     steps, each = steps[known], each[known]
-    u = medians(each)
+    u = row_medians(each)
     span = int(steps[-1] - steps[0] + 1) if len(steps) else 0
     enough = debug if run.preset == "debug" else lasting
     if span < enough or len(u) < gate.patience:
@@ -164,7 +165,7 @@ def _blocks(
     frozen = {p.block for p in parameters if not p.trainable}
     at = [k for k, name in enumerate(table.columns) if name not in frozen]
     values = table.values[:, at]
-    usual = medians(values)[:, None]
+    usual = row_medians(values)[:, None]
     with np.errstate(invalid="ignore"):
         shown = (values < share * usual) & (values > 0)
     wanted = replace(gate, patience=max(gate.patience, 5))

@@ -11,7 +11,8 @@ from skipscope.names import counted
 from skipscope.records import Parameter
 from skipscope.rule import Gate, Hit, listed, rule, short
 from skipscope.rule.branch_updates import running
-from skipscope.rule.matrices import columns, matrices, medians
+from skipscope.rule.matrices import columns, matrices
+from skipscope.rule.medians import row_medians
 
 _HALF = ("float16", "bfloat16")
 
@@ -84,7 +85,7 @@ def lost_updates(
         gradient = columns(gradient_norm, half)
         share = np.where(np.nan_to_num(gradient) > 0, share, np.nan)
     real = lr.steps[running(lr, skipped).any(axis=1)]
-    usual = medians(share)
+    usual = row_medians(share)
     usual[~np.isin(changed_share.steps, real)] = np.nan
     shown, missing = (usual < changed)[:, None], np.isnan(usual)[:, None]
     for streak in gate.streaks(changed_share.steps, shown, missing):
