@@ -257,12 +257,13 @@ def test_arms_without_a_chain_are_ranked_by_depth() -> None:
     assert verdict.chains == ()
     assert verdict.headline.startswith("shortcuts: arms compared, no chain")
     (found,) = verdict.comparisons
-    assert [(d, [(p.arm, p.rank) for p in places]) for d, places in found.places] == [
+    assert not any(place.tied for _, places in found.places for place in places)
+    assert [(depth, [place.arm for place in places]) for depth, places in found.places] == [
         # .175 * 1.04 = .1820 is below .19 * .96 = .1824, and the medians are 8 % apart: no tie
-        (8, [("all-projection", 1), ("plain", 2), ("identity", 3)]),
-        (20, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
-        (56, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
-        (110, [("identity", 1), ("all-projection", 2), ("plain", 3)]),
+        (8, ["all-projection", "plain", "identity"]),
+        (20, ["identity", "all-projection", "plain"]),
+        (56, ["identity", "all-projection", "plain"]),
+        (110, ["identity", "all-projection", "plain"]),
     ]
     assert found.places[3][1][0].ahead == "3 of 3"
     assert found.notes[0] == (
@@ -286,6 +287,21 @@ def test_two_that_lead_in_a_tie() -> None:
     assert compared(study, "pair").notes[0] == (
         "which arm is best depends on depth: p = q at 10, r at 50"
     )
+
+
+def test_a_tie_is_between_two_and_not_passed_on() -> None:
+    """Ranges [.1, .2], [.15, .3] and [.25, .4]: the middle one meets both others."""
+    other = ArmFacts("r", "other", "other", "pair")
+    study = pair_of(
+        {10: [0.15, 0.0, 0.3, 0.0, 0.2, 0.0]},
+        {10: [0.1, 0.0, 0.2, 0.0, 0.12, 0.0]},
+        *(run("r", 10, seed, loss) for seed, loss in enumerate((0.25, 0.4, 0.35))),
+        arms=[other],
+    )
+    places = compared(study, "pair").places[0][1]
+    assert [(place.arm, place.tied) for place in places] == [
+        ("q", ("p",)), ("p", ("q", "r")), ("r", ("p",)),
+    ]  # fmt: skip
 
 
 def test_an_arm_that_leads_everywhere_does_not_depend_on_depth() -> None:

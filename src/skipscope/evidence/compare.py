@@ -27,9 +27,9 @@ from skipscope.evidence.statistics import (
     onset,
     paired,
     rank_correlation,
-    ranks,
     ratio,
     spread,
+    tied,
 )
 from skipscope.evidence.verdict import Comparison, Generalisation, Place, Row
 
@@ -74,7 +74,7 @@ def _steps_to_90(runs: Sequence[Outcome]) -> str:
 
 
 def comparison(evidence: Evidence, pair: str) -> Comparison | None:
-    """The arms of a pair, ranked by training loss at each depth; None when fewer than two ran."""
+    """The arms of a pair by training loss at each depth; None when fewer than two ran."""
     names = [arm.name for arm in arms_of(evidence, pair)]
     by_depth: dict[int, list[str]] = {}
     for name in names:
@@ -90,14 +90,14 @@ def comparison(evidence: Evidence, pair: str) -> Comparison | None:
 
 def _places(evidence: Evidence, names: Sequence[str], depth: int) -> tuple[Place, ...]:
     runs = {name: of_arm(evidence, name, depth) for name in names}
-    placed = dict(zip(names, ranks([losses(runs[name]) for name in names]), strict=True))
-    order = sorted(names, key=lambda name: (placed[name], losses(runs[name]).median))
+    found = {name: losses(runs[name]) for name in names}
+    order = sorted(names, key=lambda name: found[name].median)
     after = {name: runs[other] for name, other in pairwise(order)}
     return tuple(
         Place(
             arm=name,
-            rank=placed[name],
-            loss=losses(runs[name]).median,
+            tied=tuple(o for o in order if o != name and tied(found[o], found[name])),
+            loss=found[name].median,
             error=errors(runs[name]).median,
             ahead=_ahead(runs[name], after[name]) if name in after else "",
         )
@@ -114,7 +114,7 @@ def _ahead(own: Sequence[Outcome], other: Sequence[Outcome]) -> str:
 
 def _first(places: Sequence[tuple[int, Sequence[Place]]]) -> list[str]:
     """Who leads where, when no arm does at every depth."""
-    first = [(depth, {one.arm for one in own if one.rank == own[0].rank}) for depth, own in places]
+    first = [(depth, {own[0].arm, *own[0].tied}) for depth, own in places]
     if set.intersection(*(arms for _, arms in first)):
         return []  # one that leads everywhere, alone or in a tie
     # By name: the order within a tie says nothing.

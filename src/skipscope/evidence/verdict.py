@@ -96,7 +96,7 @@ class Place:
     """An arm among those of its pair at one depth."""
 
     arm: str
-    rank: float  #: 1 the lowest training loss; ties share the mean of their ranks
+    tied: tuple[str, ...]  #: the others whose training loss does not tell them from it
     loss: float
     error: float
     ahead: (

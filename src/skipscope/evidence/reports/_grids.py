@@ -181,7 +181,7 @@ def order(compared: Comparison) -> Grid:
     for depth, places in compared.places:
         line = _placed(places[0])
         for before, place in pairwise(places):
-            line += f" {'=' if before.rank == place.rank else '<'} {_placed(place)}"
+            line += f" {'=' if place.arm in before.tied else '<'} {_placed(place)}"
         ahead = places[0].ahead
         body.append((str(depth), line, f"{ahead} seed{'s' * (not ahead.endswith(' of 1'))}"))
     head = ("depth", "training loss, lowest first; = is a tie", "first below second in")
