@@ -378,6 +378,49 @@ def test_weights_of_a_resumed_run_are_no_start() -> None:
     assert stage_of(weights(history, 0.25 / math.sqrt(L))).forward.open
 
 
+def test_kernels_count_like_matrices() -> None:
+    """A 3x3 kernel of 8 channels reads 72 numbers: of RMS 1/sqrt(72) it keeps their size."""
+    for shrunk, law in ((1.0, "constant"), (1 / math.sqrt(L), "depth-scaled")):
+        history = unnormed([np.full(L, 0.5)])
+        kernels = tuple(
+            make_parameter(
+                k,
+                name=f"blocks.{k // 2}.conv{k % 2}",
+                shape=(8, 8, 3, 3),
+                role=f"{k % 2}",
+                sites=(k // 2,),
+            )
+            for k in range(2 * L)
+        )
+        norms = [math.sqrt(8) * (shrunk if k % 2 else 1.0) for k in range(2 * L)]
+        found = stage_of(add_updates(history, weight=np.array(norms), parameters=kernels))
+        assert found.forward.law == law
+
+
+def test_the_depth_may_be_that_of_the_stream() -> None:
+    """Two stages of ten, their branches times 1/sqrt(20)."""
+    sites = make_map(
+        *(make_site(k, norm_placement="none") for k in range(10)),
+        *(make_site(k, norm_placement="none", stage=1) for k in range(10, 20)),
+    )
+    history = weights(make_history([np.full(20, 0.5)], sites=sites), factor=1 / math.sqrt(20))
+    stream = extrapolate(history).numbers.moments[0].streams[0]
+    assert [one.forward.law for one in stream.stages] == ["depth-scaled", "depth-scaled"]
+
+
+def test_behind_a_norm_r_is_not_that_of_the_matrices() -> None:
+    """Were the code to multiply by 1/sqrt(24), a small stream would give such an r all the same."""
+    assert stage_of(weights(make_history([np.full(L, 0.9)]))).forward.open
+    assert not stage_of(weights(unnormed([np.full(L, 0.9)]))).forward.open
+
+
+def test_branches_that_started_at_0_tell_nothing_later() -> None:
+    history = unnormed(np.stack([np.zeros(L), np.full(L, 0.9)]), steps=[0, 50])
+    later = extrapolate(weights(history)).numbers.moments[1].streams[0].stages[0]
+    assert later.forward.open
+    assert [one.law for one in later.otherwise] == ["constant"] * 2 + ["depth-scaled"] * 2
+
+
 def test_what_is_not_told_has_both_answers_and_no_choice() -> None:
     """r = 0.5 without weights: 1.25 a site at 96 sites, or 1 + 0.25/4."""
     history = unnormed([np.full(L, 0.5)])
