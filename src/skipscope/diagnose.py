@@ -49,10 +49,11 @@ def diagnose(
     findings: list[Finding] = []
     passed: list[Passed] = []
     skipped: list[Skipped] = []
+    in_part: list[Skipped] = []
     for rule in chosen:
         rule = rule.with_overrides(overrides.get(rule.code, {}))
         try:
-            hits = rule.run(inputs)
+            hits, left_out = rule.look(inputs)
         except NotMeasurable as reason:
             skipped.append(Skipped(rule.code, rule.name, str(reason)))
             continue
@@ -66,6 +67,7 @@ def diagnose(
             settle(_finding(rule, hit), rule, inputs, stands=hit.stands or rule.initial_only)
             for hit in hits
         ]
+        in_part += [Skipped(rule.code, rule.name, reason) for reason in left_out]
         if not hits:
             passed.append(Passed(rule.code, rule.name))
     looked = {rule.code for rule in chosen} - {skip.code for skip in skipped}
@@ -77,7 +79,8 @@ def diagnose(
     grouped = lift(group(open_, chosen, history.sites, since), known)
     told = [f for f in compared if f.told]
     step, epoch = _now(history)
-    return Diagnosis((*weigh(grouped, known), *told), tuple(passed), tuple(skipped), step, epoch)
+    found = (*weigh(grouped, known), *told)
+    return Diagnosis(found, tuple(passed), tuple(skipped), step, epoch, tuple(in_part))
 
 
 def choose(select: Iterable[str] | None, ignore: Iterable[str] | None) -> tuple[Rule, ...]:

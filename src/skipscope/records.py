@@ -306,7 +306,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A rule that could not look, and why."""
+    """A rule that could not look, or a part of one, and why."""
 
     code: str
     name: str
@@ -322,6 +322,8 @@ class Diagnosis:
     skipped: tuple[Skipped, ...] = ()
     step: int = 0  #: last step the diagnosis knows
     epoch: int = 0
+    #: rules that looked and found or passed, but with a part that could not look
+    in_part: tuple[Skipped, ...] = ()
 
     @property
     def roots(self) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -58,6 +59,22 @@ def after() -> History:
     return trained(16, 2, scaled=True)
 
 
+def factored(depth: int, learned: Literal["scalar", "no"]) -> History:
+    """The same blocks behind `scale_branches`, after one step."""
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(Block() for _ in range(depth)))
+    net = nn.Sequential(nn.Linear(8, WIDTH), blocks, nn.Linear(WIDTH, 4))
+    inputs = torch.randn(64, 8)
+    remedies.scale_branches(net, inputs[:2], alpha=depth**-0.5, learned=learned)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+    monitor = Monitor(net, optimizer, report=[], on_error="raise")
+    with monitor.step():
+        net(inputs).square().mean().backward()
+        optimizer.step()
+    monitor.close()
+    return monitor.history
+
+
 def at_the_start(history: History, *depths: str) -> StageAt:
     return extrapolate(history, *depths).numbers.moments[0].streams[0].stages[0]
 
@@ -94,3 +111,24 @@ def test_the_deeper_net_is_as_extrapolated(
         assert two is not None
         assert math.log(one) == pytest.approx(math.log(two), rel=1 / 8)
     assert said.budget == pytest.approx(was.budget, rel=1 / 8)
+
+
+def test_a_factor_on_the_branches_is_extrapolated_as_it_is_built() -> None:
+    """Independent branches of a^2 = s^2/L: growth is (1 + s^2/L)^(L/2) at each depth."""
+    found, was = at_the_start(factored(16, "scalar"), "3x"), at_the_start(factored(48, "scalar"))
+    assert found.forward.law == "depth-scaled"
+    (said,) = found.extrapolated
+    assert said.growth == pytest.approx(was.measured.growth, rel=0.25)
+    assert said.budget == pytest.approx(was.measured.budget, rel=0.25)
+
+
+def test_a_factor_that_no_parameter_holds_leaves_both_answers() -> None:
+    """A buffer is not in a history, nor is a number in the code; one of the answers is that net."""
+    found, was = at_the_start(factored(16, "no"), "3x"), at_the_start(factored(48, "no"))
+    assert found.forward.law is None
+    assert "leaves room for a factor of 1/sqrt(16)" in found.forward.reason
+    same, scaled = found.otherwise
+    assert scaled.growth == pytest.approx(was.measured.growth, rel=0.25)
+    assert same.growth is not None
+    assert scaled.growth is not None
+    assert same.growth > 4 * scaled.growth

@@ -15,7 +15,7 @@ import pytest
 
 from skipscope.cli import main
 from skipscope.history import History, HistoryWriter
-from skipscope.records import Run
+from skipscope.records import SUMS, Run
 from skipscope.rules import RULES
 from tests.offline.builders import add_facts, add_updates, make_history
 from tests.offline.report_values import GATE, run_of
@@ -490,8 +490,8 @@ def test_extrapolate(second: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     target = tmp_path / "deep.json"
     assert run(capsys, "extrapolate", second, "--format", "json", "--output", target) == (0, "", "")
     read = json.loads(target.read_text(encoding="utf-8"))
-    at = read["moments"][0]["streams"][0]["stages"][0]["extrapolated"]
-    assert [one["sites"] for one in at] == [24, 48]
+    at = read["moments"][0]["streams"][0]["stages"][0]["otherwise"]
+    assert [(one["law"], one["sites"]) for one in at[:2]] == [("constant", 24), ("constant", 48)]
     assert at[1]["growth"] == pytest.approx(1.25**24)
 
 
@@ -505,6 +505,33 @@ def test_extrapolate_says_what_is_wrong_with_a_depth(
         err = run(capsys, "extrapolate", second, "--depth", deep)[2]
         assert f"depth {deep}" in err.replace("'", "")
         assert "1000000" in err.replace(deep, "")  # the most that there is
+
+
+@pytest.mark.parametrize("why", ["", "a mesh of processes that it does not know"])
+@pytest.mark.parametrize("command", ["compare", "extrapolate"])
+def test_a_run_without_captures_is_no_answer(
+    command: str, why: str, second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with `check`: exit status 2, and on standard error which run it is, and why."""
+    write(tmp_path / "bare", History(Run(run_id="bare", uncaptured=why)), "bare")
+    runs = [second, tmp_path / "bare"] if command == "compare" else [tmp_path / "bare"]
+    code, out, err = run(capsys, command, *runs)
+    assert code == 2
+    assert out.startswith(f"skipscope {command}")
+    assert f"{tmp_path / 'bare'}: " in err
+    assert f"no step of it was captured: {why or 'the file is empty'}" in err
+    assert str(second) not in err
+
+
+def test_a_run_without_sites_is_nothing_to_extrapolate_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = History(Run(run_id="plain"))
+    plain.append_capture(0, np.zeros((0, len(SUMS))), np.zeros(0), np.zeros(0))
+    write(tmp_path / "plain", plain, "plain")
+    code, _, err = run(capsys, "extrapolate", tmp_path / "plain")
+    assert code == 2
+    assert "no residual addition was found" in err
 
 
 @pytest.mark.parametrize("command", ["compare", "extrapolate"])

@@ -160,6 +160,16 @@ def test_streams_that_one_run_alone_has() -> None:
     assert len(found.streams) == 1
 
 
+def test_streams_without_a_counterpart_have_a_heading_of_their_own() -> None:
+    """Beside a plain net no stream has one, and what stands before is the table of losses."""
+    plain = History(Run(run_id="plain"))
+    plain.append_capture(0, np.zeros((0, 30)), np.zeros(0), np.zeros(0))
+    lines = str(compare(run([0.5] * 3), plain)).splitlines()
+    (at,) = [k for k, line in enumerate(lines) if line.startswith("alone ")]
+    assert lines[at] == "alone      stream 0 of A (3 sites)"
+    assert lines[at - 1] == "Streams without a counterpart"
+
+
 def test_a_plain_net_has_no_profile_and_the_rest_compares() -> None:
     plain = History(Run(run_id="plain"))
     plain.append_capture(0, np.zeros((0, 30)), np.zeros(0), np.zeros(0))

@@ -421,6 +421,30 @@ def test_either_skips_only_when_no_arm_can_look() -> None:
         list(either(blind("a"), blind("b"), blind("a")))
 
 
+def test_arms_that_could_not_look_are_named_and_the_findings_stay() -> None:
+    """Four blocks of GPT-2: of the branch that drowns its stream two siblings are in reach."""
+    sites = make_map(
+        *(make_site(k, module=f"h.{k // 2}", source=f"net.py:{k % 2}") for k in range(8)),
+        embedding_fed=True,
+    )
+    r = np.tile([0.14, 0.24, 0.12, 0.25, 0.11, 17.1, 0.012, 0.029], (6, 1))
+    found = diagnose(make_history(r, sites=sites), select=["RES101"])
+    assert not found.findings
+    assert [one.code for one in found.passed] == ["RES101"]
+    (part,) = found.in_part
+    assert (part.code, part.name) == ("RES101", "branch-dominance")
+    assert part.reason == "one site: needs 3 siblings within 6 places, has 2"
+    assert not found.skipped
+
+
+def test_a_rule_that_looked_whole_is_in_no_part_and_one_that_could_not_is_skipped() -> None:
+    r = np.full((6, 12), 0.2)
+    assert not diagnose(make_history(r), select=["RES101"]).in_part
+    none = diagnose(History(), select=["RES101"])
+    assert not none.in_part
+    assert none.skipped
+
+
 @pytest.mark.parametrize("one", RULES.values(), ids=lambda one: one.code)
 def test_every_rule_explains_itself(one: Rule) -> None:
     sections = rule_docs.sections(one.doc)

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from skipscope import theory
@@ -15,7 +16,7 @@ from skipscope.extrapolation import extrapolate
 from skipscope.extrapolation.fit import Fit, _choose, fit
 from skipscope.extrapolation.records import StageAt, StreamAt
 from skipscope.history import History
-from skipscope.records import Run
+from skipscope.records import Parameter, Run
 from tests.offline.builders import (
     add_updates,
     make_history,
@@ -35,6 +36,43 @@ def stage_of(history: History, *depths: str | int) -> StageAt:
 def normalised(a: float, sites: int = L) -> np.ndarray[Any, Any]:
     """r of branches of one size: x_0 has mean square a, every branch 1."""
     return 1 / np.sqrt(np.arange(sites) + a)
+
+
+def unnormed(r: npt.ArrayLike, **changes: Any) -> History:
+    """Sites whose branches read the stream without a norm."""
+    sites = make_map(*(make_site(k, norm_placement="none") for k in range(np.shape(r)[-1])))
+    return make_history(r, **{"sites": sites, **changes})
+
+
+def weights(
+    history: History,
+    last: npt.ArrayLike = 0.25,
+    other: npt.ArrayLike = 0.25,
+    inputs: int = 16,
+    factor: float | None = None,
+) -> History:
+    """Two matrices a branch with these RMS at step 0; the last has so many inputs.
+
+    Of 16 inputs, matrices of RMS 0.25 keep the size of what they read. `factor` is that of a
+    `branch_scale`.
+    """
+    parameters: list[Parameter] = []
+    norms: list[float] = []
+    count = len(history.sites.sites)
+    for site in range(count):
+        for name, shape, rms in (
+            ("fc1", (inputs, 16), np.broadcast_to(other, count)[site]),
+            ("fc2", (16, inputs), np.broadcast_to(last, count)[site]),
+            *([("fc2.branch_scale", (), factor)] if factor is not None else []),
+        ):
+            parameters.append(
+                make_parameter(
+                    len(parameters), name=f"blocks.{site}.{name}", shape=shape, role=name,
+                    sites=(site,), block=f"blocks.{site}",
+                )
+            )  # fmt: skip
+            norms.append(rms * math.sqrt(math.prod(shape)))
+    return add_updates(history, weight=np.array(norms), parameters=tuple(parameters))
 
 
 # -------------------------------------------------------------------------- exact laws
@@ -64,7 +102,7 @@ def test_linear_variance(a: float) -> None:
 
 @pytest.mark.parametrize("r", [0.5, 1.0])
 def test_one_factor_a_block(r: float) -> None:
-    found = stage_of(make_history([np.full(L, r)]), "4x", "2x")
+    found = stage_of(weights(unnormed([np.full(L, r)])), "4x", "2x")
     assert found.forward.law == found.gradient.law == "constant"
     for at, n in zip(found.extrapolated, (96, 48), strict=True):
         assert at.growth == pytest.approx((1 + r * r) ** (n / 2), rel=1e-9)
@@ -76,7 +114,8 @@ def test_one_factor_a_block(r: float) -> None:
 
 def test_branches_scaled_with_depth_stay_bounded() -> None:
     """r = 1/sqrt(24); at 96 sites 1/sqrt(96). The first site, outside the law, stays as it is."""
-    found = stage_of(make_history([np.full(L, 1 / math.sqrt(L))]), "4x", "1000x")
+    made = make_history([np.full(L, 1 / math.sqrt(L))])
+    found = stage_of(weights(made, 0.25 / math.sqrt(L)), "4x", "1000x")
     assert found.forward.law == found.gradient.law == "depth-scaled"
     first = math.sqrt(1 + 1 / 24)
     near, far = found.extrapolated
@@ -123,11 +162,13 @@ def test_a_flat_stream_has_no_law_and_one_wording(r: float) -> None:
 
 def test_five_percent_is_where_a_shape_begins() -> None:
     """(1 + r^2)^(23/2) is 1.051 at r = 0.066."""
-    assert stage_of(make_history([np.full(L, 0.066)]), "4x").forward.law is not None
+    fits = stage_of(make_history([np.full(L, 0.066)]), "4x").forward.fits
+    assert fits is not None
+    assert fits.chosen is not None
 
 
 def test_a_flat_gradient_has_no_law_behind_a_stream_with_one() -> None:
-    history = make_history([np.full(L, 0.5)], b=0.01)
+    history = weights(unnormed([np.full(L, 0.5)], b=0.01))
     found = stage_of(history, "2x", "4x")
     assert (found.forward.law, found.gradient.law) == ("constant", None)
     text = text_of(history, "2x", "4x")
@@ -158,7 +199,7 @@ def test_an_exponential_of_normalised_branches_is_not_to_be_trusted(
 
 def test_aligned_branches_keep_their_own_budget() -> None:
     """c = 1: y = (1 + r) s, so growth is 1.5 a site while B counts ln(1 + r^2)."""
-    found = stage_of(make_history([np.full(L, 0.5)], cosine=1.0), "2x")
+    found = stage_of(weights(unnormed([np.full(L, 0.5)], cosine=1.0)), "2x")
     (at,) = found.extrapolated
     assert at.growth == pytest.approx(1.5**48, rel=1e-9)
     assert at.budget == pytest.approx(47 * math.log(1.25), rel=1e-9)
@@ -254,40 +295,25 @@ def test_a_power_is_that_of_the_base_as_it_is_printed(b: float) -> None:
 # -------------------------------------------------------- which law one curve stands for
 
 
-def weights(history: History, last: float, other: float, inputs: int = 16) -> History:
-    """Two matrices a branch with these RMS at step 0; the last has so many inputs."""
-    parameters, norms = [], []
-    for site in range(L):
-        for name, shape, rms in (
-            ("fc1", (inputs, 16), other),
-            ("fc2", (16, inputs), last),
-        ):
-            parameters.append(
-                make_parameter(
-                    len(parameters), name=f"blocks.{site}.{name}", shape=shape, role=name,
-                    sites=(site,), block=f"blocks.{site}",
-                )
-            )  # fmt: skip
-            norms.append(rms * math.sqrt(shape[0] * shape[1]))
-    return add_updates(history, weight=np.array(norms), parameters=tuple(parameters))
-
-
 @pytest.mark.parametrize(
     ("r", "last", "other", "inputs", "law"),
     [
         (0.9, 0.02 / math.sqrt(L), 0.02, 16, "depth-scaled"),  # against what B alone says
-        (0.1, 0.02, 0.02, 16, "constant"),
+        (0.1, 0.02, 0.02, 16, "constant"),  # r is 30 times what the weights make of the stream
         # RMS 1/sqrt(inputs): the last matrix has four times as many
         (0.9, 0.125 / math.sqrt(L), 0.25, 64, "depth-scaled"),
-        (0.1, 0.125, 0.25, 64, "constant"),
-        (0.1, 0.077, 0.25, 16, "depth-scaled"),  # neither: by B, 23 ln 1.01
-        (0.9, 0.077, 0.25, 16, "constant"),
+        (0.9, 0.125, 0.25, 64, "constant"),
+        # r^2 up to 2/24 of what the weights can make: the code may hold a factor of 1/sqrt(24)
+        (0.30, 0.25, 0.25, 16, "constant"),
+        (0.28, 0.25, 0.25, 16, None),
+        (0.1, 0.077, 0.25, 16, None),  # neither 1 nor 1/sqrt(24)
+        (0.9, 0.077, 0.25, 16, None),
     ],
 )
 def test_the_weights_tell_two_laws_of_one_curve_apart(
-    r: float, last: float, other: float, inputs: int, law: str
+    r: float, last: float, other: float, inputs: int, law: str | None
 ) -> None:
-    history = weights(make_history([np.full(L, r)]), last, other, inputs)
+    history = weights(unnormed([np.full(L, r)]), last, other, inputs)
     assert stage_of(history, "4x").forward.law == law
 
 
@@ -309,20 +335,142 @@ def test_a_coefficient_of_the_sum_tells_too() -> None:
     assert "1/sqrt(24)" in found.forward.reason
 
 
+@pytest.mark.parametrize(
+    ("r", "factor", "law"),
+    [
+        (0.9, 1 / math.sqrt(L), "depth-scaled"),  # whatever the size of r
+        (0.1, 1 / math.sqrt(L), "depth-scaled"),
+        (0.9, 1.0, "constant"),
+        (0.9, 0.1, None),  # a number, or 0.49/sqrt(24)? Nothing tells
+    ],
+)
+def test_the_factor_of_scale_branches_tells(r: float, factor: float, law: str | None) -> None:
+    found = stage_of(weights(unnormed([np.full(L, r)]), factor=factor), "4x")
+    assert found.forward.law == law
+    assert ("0.1, which is not 1/sqrt(24)" in found.forward.reason) == (law is None)
+
+
+def test_a_factor_beside_scaled_matrices_is_no_longer_that_of_the_depth() -> None:
+    """1/sqrt(24) twice is 1/24."""
+    history = weights(unnormed([np.full(L, 0.5)]), 0.25 / 24**0.5, factor=24**-0.5)
+    assert stage_of(history).forward.open
+
+
+def test_matrices_differ_by_their_sampling() -> None:
+    """The RMS of 256 normal entries scatters by 1/sqrt(512) = 4.4 %, up to 14 % over 48 of them."""
+    draws = np.random.default_rng(3).normal(size=(2, L, 16, 16))
+    last, other = np.sqrt((draws**2).mean((2, 3))) * 0.25
+    assert np.abs(other / np.median(other) - 1).max() > 0.1
+    history = unnormed([np.full(L, 0.5)])
+    assert stage_of(weights(history, last / math.sqrt(L), other)).forward.law == "depth-scaled"
+    history = unnormed([np.full(L, 0.5)])
+    assert stage_of(weights(history, last, other)).forward.law == "constant"
+
+
+def test_one_matrix_that_is_not_scaled_is_more_than_chance() -> None:
+    last = np.full(L, 0.25 / math.sqrt(L))
+    last[7] = 0.25
+    assert stage_of(weights(unnormed([np.full(L, 0.5)]), last)).forward.open
+
+
+def test_weights_of_a_resumed_run_are_no_start() -> None:
+    history = make_history([np.full(L, 0.9)], run=Run(fresh=False))
+    assert stage_of(weights(history, 0.25 / math.sqrt(L))).forward.open
+
+
+def test_kernels_count_like_matrices() -> None:
+    """A 3x3 kernel of 8 channels reads 72 numbers: of RMS 1/sqrt(72) it keeps their size."""
+    for shrunk, law in ((1.0, "constant"), (1 / math.sqrt(L), "depth-scaled")):
+        history = unnormed([np.full(L, 0.5)])
+        kernels = tuple(
+            make_parameter(
+                k,
+                name=f"blocks.{k // 2}.conv{k % 2}",
+                shape=(8, 8, 3, 3),
+                role=f"{k % 2}",
+                sites=(k // 2,),
+            )
+            for k in range(2 * L)
+        )
+        norms = [math.sqrt(8) * (shrunk if k % 2 else 1.0) for k in range(2 * L)]
+        found = stage_of(add_updates(history, weight=np.array(norms), parameters=kernels))
+        assert found.forward.law == law
+
+
+def test_the_depth_may_be_that_of_the_stream() -> None:
+    """Two stages of ten, their branches times 1/sqrt(20)."""
+    sites = make_map(
+        *(make_site(k, norm_placement="none") for k in range(10)),
+        *(make_site(k, norm_placement="none", stage=1) for k in range(10, 20)),
+    )
+    history = weights(make_history([np.full(20, 0.5)], sites=sites), factor=1 / math.sqrt(20))
+    stream = extrapolate(history).numbers.moments[0].streams[0]
+    assert [one.forward.law for one in stream.stages] == ["depth-scaled", "depth-scaled"]
+
+
+def test_behind_a_norm_r_is_not_that_of_the_matrices() -> None:
+    """Were the code to multiply by 1/sqrt(24), a small stream would give such an r all the same."""
+    assert stage_of(weights(make_history([np.full(L, 0.9)]))).forward.open
+    assert not stage_of(weights(unnormed([np.full(L, 0.9)]))).forward.open
+
+
+def test_branches_that_started_at_0_tell_nothing_later() -> None:
+    history = unnormed(np.stack([np.zeros(L), np.full(L, 0.9)]), steps=[0, 50])
+    later = extrapolate(weights(history)).numbers.moments[1].streams[0].stages[0]
+    assert later.forward.open
+    assert [one.law for one in later.otherwise] == ["constant"] * 2 + ["depth-scaled"] * 2
+
+
+def test_what_is_not_told_has_both_answers_and_no_choice() -> None:
+    """r = 0.5 without weights: 1.25 a site at 96 sites, or 1 + 0.25/4."""
+    history = unnormed([np.full(L, 0.5)])
+    found = stage_of(history, "4x")
+    assert found.forward.law is found.gradient.law is None
+    assert found.extrapolated[0].growth is None
+    same, scaled = found.otherwise
+    assert (same.law, scaled.law) == ("constant", "depth-scaled")
+    assert same.growth == pytest.approx(1.25**48)
+    assert same.budget == pytest.approx(95 * math.log(1.25))
+    assert same.multiplier == pytest.approx(1.25**48)
+    shrunk = math.sqrt(1.25) * (1 + 0.25 / 4) ** (95 / 2)
+    assert scaled.growth == scaled.multiplier == pytest.approx(shrunk)
+    assert scaled.budget == pytest.approx(95 * math.log(1 + 0.25 / 4))
+    text = text_of(history, "4x")
+    assert "the history does not tell which law of two holds, RMS x1.118 a site here" in text
+    assert "96 4x if constant x" in text
+    assert "96 4x if depth-scaled x19.9" in text
+    assert "either constant: the branches of the deeper net start as large as here" in text
+    assert "or depth-scaled: the deeper the net, the smaller they start" in text
+    assert "stream law" not in text
+    assert "not the law of this gradient" not in text
+
+
+def test_a_gradient_whose_law_is_not_told_has_both_answers_behind_a_stream_without_one() -> None:
+    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
+    found = stage_of(make_history([r], b=math.sqrt(0.1)), "4x")
+    assert (found.forward.open, found.gradient.open) == (False, True)
+    same, scaled = found.otherwise
+    assert same.growth is scaled.growth is None
+    assert same.multiplier == pytest.approx(1.1**48)
+    assert scaled.multiplier == pytest.approx(math.sqrt(1.1) * (1 + 0.1 / 4) ** (95 / 2))
+
+
 # -------------------------------------------------------------------------- stages, streams
 
 
 def test_each_stage_has_its_own_law() -> None:
     """Ten normalised sites, then ten that multiply, behind a projection: growth from each input."""
     sites = make_map(
-        *(make_site(k) for k in range(10)),
+        *(make_site(k, norm_placement="none") for k in range(10)),
         *(
-            make_site(k, stage=1, kind="projection" if k == 10 else "identity")
+            make_site(
+                k, norm_placement="none", stage=1, kind="projection" if k == 10 else "identity"
+            )
             for k in range(10, 20)
         ),
     )
     r = np.concatenate([normalised(1.0, 10), np.full(10, 0.8)])
-    made = extrapolate(make_history([r], sites=sites), "2x", 60)
+    made = extrapolate(weights(make_history([r], sites=sites)), "2x", 60)
     stream = made.numbers.moments[0].streams[0]
     one, two = stream.stages
     assert (one.forward.law, two.forward.law) == ("normalised", "constant")
@@ -334,19 +482,19 @@ def test_each_stage_has_its_own_law() -> None:
 
 def test_streams_are_told_apart() -> None:
     sites = make_map(
-        *(make_site(k, stream=k // 12, depth=k % 12) for k in range(24)),
+        *(make_site(k, norm_placement="none", stream=k // 12, depth=k % 12) for k in range(24)),
     )
     r = np.concatenate([normalised(1.0, 12), np.full(12, 0.7)])
-    made = extrapolate(make_history([r], sites=sites), "2x")
+    made = extrapolate(weights(make_history([r], sites=sites)), "2x")
     laws = [s.stages[0].forward.law for s in made.numbers.moments[0].streams]
     assert laws == ["normalised", "constant"]
     assert "Initialisation, step 0, stream 1" in str(made)
 
 
 def test_behind_an_embedding_two_sites_stay_out() -> None:
-    sites = make_map(*(make_site(k) for k in range(L)), embedding_fed=True)
+    sites = make_map(*(make_site(k, norm_placement="none") for k in range(L)), embedding_fed=True)
     r = np.concatenate([[5.0, 3.0], np.full(L - 2, 0.5)])
-    found = stage_of(make_history([r], sites=sites), "2x")
+    found = stage_of(weights(make_history([r], sites=sites)), "2x")
     assert found.counted == L - 2
     head = math.sqrt((1 + 25) * (1 + 9))
     assert found.extrapolated[0].growth == pytest.approx(head * 1.25 ** (46 / 2))
@@ -473,7 +621,7 @@ def test_a_depth_stands_once() -> None:
 
 
 def test_beyond_the_largest_float() -> None:
-    made = extrapolate(make_history([np.full(L, 1.0)]), "1000x")
+    made = extrapolate(weights(unnormed([np.full(L, 1.0)])), "1000x")
     (at,) = made.numbers.moments[0].streams[0].stages[0].extrapolated
     assert at.growth == math.inf
     assert at.budget == pytest.approx(23999 * math.log(2))

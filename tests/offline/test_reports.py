@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from skipscope.history import History
-from skipscope.records import Diagnosis, Finding, Skipped
+from skipscope.records import Diagnosis, Finding, Run, Skipped
 from skipscope.reports import REPORTS, console, json, markdown
 from skipscope.reports._text import bar, number, sparkline
 from tests.offline.report_values import (
@@ -349,6 +349,31 @@ def test_every_report_takes_a_history_and_a_diagnosis() -> None:
     for report in REPORTS.values():
         assert "RES101" in report(run_of(4), sick())
         assert report(History(), Diagnosis())
+
+
+def test_an_intervention_is_said_where_it_left_no_site() -> None:
+    """Without shortcuts there is no residual addition, which is what was asked for."""
+    taken = History(Run(model="MLP", intervention="y = F"))
+    for written in (console(taken, Diagnosis()), markdown(taken, Diagnosis())):
+        assert "MLP, 0 sites, cpu, intervention y = F" in written.replace("\\", "")
+    for written in (console(History(), Diagnosis()), markdown(History(), Diagnosis())):
+        assert "atched" not in written
+
+
+def test_what_of_a_rule_could_not_look_is_said_in_every_form() -> None:
+    reason = "one site: needs 3 siblings within 6 places, has 2"
+    parts = (
+        Skipped("RES103", "dead-branch", "needs 500 steps after warm-up, has 19"),
+        Skipped("RES202", "mean-shift", reason),
+        Skipped("RES202", "mean-shift", "later: needs more than 20 captures"),
+    )
+    history = run_of(4)
+    diagnosis = replace(calm(), in_part=parts)
+    assert "in part    2: RES103 202 (not one site, later)\n" in console(history, diagnosis)
+    assert f"- in part 1: {reason} (RES202)" in markdown(history, diagnosis)
+    assert [reason, ["RES202"]] in stdlib_json.loads(json(history, diagnosis))["in_part"]
+    for written in (console, markdown):
+        assert "in part" not in written(history, calm())
 
 
 def test_golden_console_report() -> None:

@@ -6,6 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 
+UNANSWERED = 2  #: exit status where a run does not hold what was asked
+
 
 class CommandError(Exception):
     """What the user can put right; shown in one line."""

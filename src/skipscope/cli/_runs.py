@@ -70,6 +70,14 @@ def find_history(path: Path) -> Path:
     return newest
 
 
+def why_bare(history: History) -> str:
+    """Why a run holds no capture; "" where it holds one."""
+    if len(history.capture_steps):
+        return ""
+    unknown = "the file is empty, cut off, or of a run that just began"
+    return f"no step of it was captured: {history.run.uncaptured or unknown}"
+
+
 def judged(path: Path, arguments: Namespace) -> tuple[History, Diagnosis]:
     """A run, judged by its own rules unless the command line says otherwise.
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from skipscope.cli._command import Command
+from skipscope.cli._command import UNANSWERED, Command
 from skipscope.cli._pages import tell
-from skipscope.cli._runs import add_run, judged
+from skipscope.cli._runs import add_run, judged, why_bare
 
 if TYPE_CHECKING:
-    from skipscope.history import History
     from skipscope.records import Finding
 
-UNJUDGED = 2  #: exit status where no rule looked: neither healthy nor sick
 SEVERITIES = ("info", "warning", "error")  #: from mild to grave
 
 
@@ -41,18 +39,12 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     found = [finding for finding in diagnosis.standing if finding.severity in grave]
     status = int(bool(found))
     if not diagnosis.findings and not diagnosis.passed:
-        tell(f"{arguments.path}: no rule could look at this run, {_why(history)}")
-        status = UNJUDGED
+        why = why_bare(history) or "`skipscope report` says what each rule needs"
+        tell(f"{arguments.path}: no rule could look at this run, {why}")
+        status = UNANSWERED
     if arguments.format == "json":
         return json(history, diagnosis), status
     return "".join(map(_line, found)), status
-
-
-def _why(history: History) -> str:
-    """What to do about a run that nothing was judged of."""
-    if not len(history.capture_steps):
-        return "no step of it was captured: the file is empty, cut off, or of a run that just began"
-    return "`skipscope report` says what each rule needs"
 
 
 def _line(finding: Finding) -> str:

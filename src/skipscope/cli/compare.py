@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from skipscope.cli._command import Command
-from skipscope.cli._pages import Page, add_page, delivered
-from skipscope.cli._runs import RUN, add_rules, judged
+from skipscope.cli._command import UNANSWERED, Command
+from skipscope.cli._pages import Page, add_page, delivered, tell
+from skipscope.cli._runs import RUN, add_rules, judged, why_bare
 
 
 def _add(parser: ArgumentParser) -> None:
@@ -25,7 +25,12 @@ def _run(arguments: Namespace) -> tuple[str, int]:
     made = compare(a, b, names=names, diagnoses=(of_a, of_b))
     page = Page.of(arguments, arguments.output)
     text = made.report(arguments.format, **page.settings(arguments.format))
-    return delivered(text, arguments.output), 0
+    bare = [(name, why_bare(run)) for name, run in zip(names, (a, b), strict=True)]
+    for name, why in bare:
+        if why:
+            tell(f"{name}: nothing to compare with, {why}")
+    status = UNANSWERED if any(why for _, why in bare) else 0
+    return delivered(text, arguments.output), status
 
 
 COMMAND = Command("compare", "two runs side by side", _add, _run)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from skipscope.cli._command import Command, CommandError
-from skipscope.cli._pages import Page, add_page, delivered
-from skipscope.cli._runs import RUN, find_history, some
+from skipscope.cli._command import UNANSWERED, Command, CommandError
+from skipscope.cli._pages import Page, add_page, delivered, tell
+from skipscope.cli._runs import RUN, find_history, some, why_bare
 from skipscope.history import History
 
 
@@ -33,7 +33,10 @@ def _run(arguments: Namespace) -> tuple[str, int]:
         raise CommandError(str(wrong)) from wrong
     page = Page.of(arguments, arguments.output)
     text = made.report(arguments.format, **page.settings(arguments.format))
-    return delivered(text, arguments.output), 0
+    why = why_bare(history) or made.numbers.why
+    if why:
+        tell(f"{arguments.path}: nothing to extrapolate from, {why}")
+    return delivered(text, arguments.output), UNANSWERED if why else 0
 
 
 COMMAND = Command("extrapolate", "growth and gradients at other depths", _add, _run)

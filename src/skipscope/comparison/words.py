@@ -46,6 +46,7 @@ def parts(numbers: ComparisonNumbers, most: int | None = ROWS) -> Iterator[Part]
     for stream in numbers.streams:
         yield from _stream(numbers, stream, most)
     if numbers.alone:
+        yield Title("Streams without a counterpart")
         yield Notes((("alone", listed(numbers.alone, 6)),))
 
 

@@ -3,7 +3,9 @@
 Along depth the variance of the stream is linear (normalised branches), exponential (branches of one
 size against the stream), or exponential with a rate that shrinks as the net gets deeper (branches
 scaled with depth); see `skipscope.theory`. Which it is is read off the measured profile, by two
-fits that must differ; where neither is good, or both are, there is no number.
+fits that must differ; where neither is good, or both are, there is no number. The last two are one
+curve: which holds is told by the start of the branches, and where that does not tell, both answers
+stand side by side.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ def _stream(held: list[Given], depths: Sequence[Depth]) -> StreamAt:
     given = [Given(one.history, one.row, one.chain, one.stage, whole) for one in held]
     sites = [site for one in given for site in one.stage.sites]
     looked = tuple(look(one, depths, len(sites)) for one in given)
-    lawful = all(stage.gradient.law is not None for stage in looked)
+    lawful = all(stage.gradient.law or stage.gradient.open for stage in looked)
     return StreamAt(
         index=given[0].chain.stream,
         sites=len(sites),

@@ -52,6 +52,7 @@ class Curve:
     fits: Fits | None
     law: Law | None
     reason: str  #: why there is no law, or by what it was told from one of the same curve
+    open: bool = False  #: a factor a site, of which the history does not tell whether it shrinks
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class StageAt:
     gradient: Curve  #: of 1 / gradient^2 at the sums
     measured: At
     extrapolated: tuple[At, ...]  #: under the law
-    otherwise: tuple[At, ...]  #: under another law that the same curve allows
+    #: under the other law that the same curve allows; under both, where neither is told
+    otherwise: tuple[At, ...]
 
 
 @dataclass(frozen=True)

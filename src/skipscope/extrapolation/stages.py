@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,15 +11,13 @@ import numpy as np
 from skipscope import theory
 from skipscope.extrapolation.fit import Fits, Floats, fit
 from skipscope.extrapolation.records import At, Curve, Depth, Number, StageAt
-from skipscope.history import History, Table
+from skipscope.extrapolation.start import told
+from skipscope.history import History
 from skipscope.measure.chains import Chain
-from skipscope.records import Parameter
-from skipscope.rule.output_matrices import output_matrices
 from skipscope.rule.siblings import Stage
 from skipscope.theory import Law
 
 SITES = 8  #: sites below which no curve is told from another
-BOUNDED = 1.0  #: a residual budget up to this is one of order 1: that of branches scaled with depth
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,6 @@ def look(given: Given, depths: Sequence[Depth], stream_sites: int) -> StageAt:
     measured = _measured(given, sums)
     makes = _Makes(given, forward, gradient, measured)
     asked = [(one.text, _sites(given, one, stream_sites)) for one in depths]
-    other: Law = "constant" if forward.law == "depth-scaled" else "depth-scaled"
-    two = forward.fits is not None and forward.fits.chosen is not None
-    two = two and forward.law in ("constant", "depth-scaled") and not _still(given, sums)
     cosines = given.of("cosine", sums[1:])
     known = cosines[np.isfinite(cosines)]
     return StageAt(
@@ -71,18 +66,28 @@ def look(given: Given, depths: Sequence[Depth], stream_sites: int) -> StageAt:
         gradient=gradient,
         measured=measured,
         extrapolated=tuple(makes.at(text, sites, forward.law) for text, sites in asked),
-        otherwise=tuple(makes.at(text, sites, other) for text, sites in asked) if two else (),
+        otherwise=tuple(
+            makes.at(text, sites, law)
+            for law in _others(given, forward, gradient, sums)
+            for text, sites in asked
+        ),
     )
+
+
+def _others(given: Given, forward: Curve, gradient: Curve, sums: Sequence[int]) -> Iterator[Law]:
+    """The laws of the same curve that are not chosen; none where every branch is 0."""
+    if not given.of("branch_ratio", sums[1:]).any():
+        return
+    either = forward.open or (gradient.open and forward.law is None)
+    if either or forward.law == "depth-scaled":
+        yield "constant"
+    if either or forward.law == "constant":
+        yield "depth-scaled"
 
 
 def _sites(given: Given, depth: Depth, stream_sites: int) -> int:
     wanted = round(len(given.chain.sites) * depth.of(stream_sites))
     return max(wanted, given.head + 1)
-
-
-def _still(given: Given, sums: Sequence[int]) -> bool:
-    """Whether every branch is 0, so that all laws say the same."""
-    return not given.of("branch_ratio", sums[1:]).any()
 
 
 def _forward(given: Given, sums: Sequence[int]) -> Curve:
@@ -95,8 +100,7 @@ def _forward(given: Given, sums: Sequence[int]) -> Curve:
         return Curve(fits, "normalised", "")
     if fits.chosen.parameter < 1 and not fits.flat:  # rounding of a constant is no shrinking
         return Curve(fits, None, "no law fits: the stream shrinks along depth")
-    law, why = _same_curve(given)
-    return Curve(fits, law, why)
+    return _factor_a_site(given, fits, sums)
 
 
 def _gradient(given: Given, sums: Sequence[int]) -> Curve:
@@ -109,7 +113,15 @@ def _gradient(given: Given, sums: Sequence[int]) -> Curve:
         return Curve(fits, "normalised", "")
     if given.stage.rescaled or fits.chosen.parameter < 1:
         return Curve(fits, "constant", "")
-    return Curve(fits, _same_curve(given)[0], "")
+    return _factor_a_site(given, fits, sums)
+
+
+def _factor_a_site(given: Given, fits: Fits, sums: Sequence[int]) -> Curve:
+    """Does the factor stay, or shrink in a deeper net whose branches are scaled by its depth?"""
+    if fits.flat:  # of a constant every law says the same
+        return Curve(fits, "constant", "")
+    law, why = told(given.history, given.stage, sums[1:])
+    return Curve(fits, law, why, open=law is None)
 
 
 def _fitted(
@@ -126,36 +138,6 @@ def _fitted(
         if wrong.any():
             return None, f"{what} {words} at {names[int(np.flatnonzero(wrong)[0])]}"
     return fit(values), ""
-
-
-def _same_curve(given: Given) -> tuple[Law, str]:
-    """A factor a site: does it stay, or shrink in a deeper net whose branches are scaled by it?
-
-    At one depth both are one curve. The start of the branches' last matrices tells, or a
-    coefficient of the sum; where neither does, how large the residual budget is.
-    """
-    count = len(given.stage.sites)
-    scale = 1 / math.sqrt(count)
-    if all(abs(abs(site.alpha) / scale - 1) < 0.05 for site in given.stage.sites):
-        return "depth-scaled", f"the sums multiply their branches by 1/sqrt({count})"
-    parameters, rms = given.history.parameters, given.history.table("weight_rms")
-    for table in (rms, _per_input(rms, parameters)):
-        found = output_matrices(given.stage, parameters, table)
-        if found is not None and found.one_scale:
-            if found.at(scale):
-                return "depth-scaled", f"last matrices start at 1/sqrt({count}) of the others"
-            if found.at(1.0):
-                return "constant", "last matrices start at the size of the others"
-    budget = given.number("stage_residual_budget", given.chain.name)
-    small = budget is not None and budget <= BOUNDED
-    told = f"by size alone: B is {'at most' if small else 'above'} {BOUNDED:g}"
-    return "depth-scaled" if small else "constant", told
-
-
-def _per_input(rms: Table, parameters: Sequence[Parameter]) -> Table:
-    """RMS of weights times sqrt(inputs): one number where a start follows the number of inputs."""
-    inputs = np.array([math.prod(parameter.shape[1:]) or 1 for parameter in parameters], float)
-    return replace(rms, values=rms.values * np.sqrt(inputs))
 
 
 def _measured(given: Given, sums: Sequence[int]) -> At:
@@ -244,9 +226,9 @@ class _Makes:
 
     def _gradient(self, sites: int, law: Law | None) -> Number:
         fits = self.gradient.fits
-        if self.gradient.law is None or fits is None or fits.chosen is None:
+        chosen = law if self.gradient.open else self.gradient.law
+        if chosen is None or fits is None or fits.chosen is None:
             return None
-        chosen = self.gradient.law
         if chosen != "normalised" and law in ("constant", "depth-scaled"):
             chosen = law if fits.chosen.parameter >= 1 else "constant"
         if chosen == "constant":

@@ -27,6 +27,11 @@ LAWS: dict[Law, str] = {
     "constant": "every block multiplies the stream alike",
     "depth-scaled": "branches shrink as 1/sqrt(L) of the deeper net too",
 }
+#: What each law of a factor a site takes the deeper net to be.
+STARTS: dict[Law, str] = {
+    "constant": "the branches of the deeper net start as large as here",
+    "depth-scaled": "the deeper the net, the smaller they start: by 1/sqrt of the depth",
+}
 #: The law that each curve stands for.
 OF_SHAPE = {"linear": "linear variance", "geometric": "a factor a site"}
 CONSTANT = "the same at every depth: it does not change at all, so every law says the same"
@@ -34,6 +39,7 @@ EXPONENTIAL_PRE_NORM = (
     "norms stand before the branches, and a branch that reads a normalised input cannot keep "
     "growing with its stream: do not trust this law beyond the measured depth"
 )
+OPEN = "a factor a site; the history does not tell which law of two holds"
 ALIGNED = 0.1  #: cosine of shortcut and branch up to which they count as independent
 HEAD = ("sites", "depth", "law", "growth", "B", "depth\nmultiplier", "gradient\nfirst/last", "d^n")
 
@@ -61,10 +67,23 @@ def _moment(moment: Moment) -> Iterator[Part]:
         for stage in stream.stages:
             name = f"stage of {stage.sites}: " if len(stream.stages) > 1 else ""
             yield Notes(tuple(_stage(stage, name, stream.placement)))
-            if stage.extrapolated[0].growth is not None or stage.gradient.law is not None:
+            if _has_numbers(stage):
                 yield Grid(HEAD, tuple(_rows(stage, stream)), names=(1, 2))
             yield Notes(tuple(_otherwise(stage)))
         yield Notes(tuple(_scalar(stream)))
+
+
+def _has_numbers(stage: StageAt) -> bool:
+    return (
+        stage.extrapolated[0].growth is not None
+        or stage.gradient.law is not None
+        or _undecided(stage)
+    )
+
+
+def _undecided(stage: StageAt) -> bool:
+    """Whether both laws of one curve stand side by side, none of them chosen."""
+    return bool(stage.otherwise) and stage.extrapolated[0].law is None
 
 
 def _about(stream: StreamAt) -> str:
@@ -77,23 +96,32 @@ def _stage(stage: StageAt, name: str, placement: str) -> Iterator[tuple[str, str
     if stage.forward.fits is not None and not stage.forward.fits.flat:
         yield "fit", f"over {counted(stage.counted, 'site')}: {_quality(stage.forward.fits)}"
         yield from _check(stage.forward.fits)
-    if stage.forward.law is not None and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
+    known = stage.forward.law is not None or stage.forward.open
+    if known and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
         text = (
             f"shortcut and branch are not independent (median cosine {signed(stage.cosine)}), as "
             "the law takes them to be: growth is that of the curve, B that of r"
         )
         yield "", text
-    exponential = stage.forward.law in ("constant", "depth-scaled")
+    exponential = stage.forward.open or stage.forward.law in ("constant", "depth-scaled")
     if exponential and placement == "pre-norm" and not _constant(stage.forward):
         yield "", EXPONENTIAL_PRE_NORM
     if stage.gradient.fits is None or stage.gradient.fits.flat:
         yield "gradients", CONSTANT if _constant(stage.gradient) else stage.gradient.reason
     else:
-        law = f"law {stage.gradient.law}" if stage.gradient.law else stage.gradient.reason
-        yield "gradients", f"{law}: {_quality(stage.gradient.fits)}"
+        yield "gradients", f"{_gradient_law(stage)}: {_quality(stage.gradient.fits)}"
+
+
+def _gradient_law(stage: StageAt) -> str:
+    if stage.gradient.open:
+        reason = "" if stage.forward.open else f" ({stage.gradient.reason})"
+        return f"{OPEN}{reason}"
+    return f"law {stage.gradient.law}" if stage.gradient.law else stage.gradient.reason
 
 
 def _law(curve: Curve) -> str:
+    if curve.open and curve.fits is not None and curve.fits.chosen is not None:
+        return f"{OPEN}, {_parameter(curve.fits.chosen)} ({curve.reason})"
     if curve.law is None:
         return curve.reason
     if _constant(curve):
@@ -145,13 +173,14 @@ def _rows(stage: StageAt, stream: StreamAt) -> Iterable[tuple[str, ...]]:
     powers = {asked: value for asked, _, value in stream.scalar.at} if stream.scalar else {}
     whole = len(stream.stages) == 1
     constant = _constant(stage.forward)
-    for one in (stage.measured, *stage.extrapolated):
+    undecided = _undecided(stage)
+    for one in (stage.measured, *(stage.otherwise if undecided else stage.extrapolated)):
         measured = one is stage.measured
         scalar = (stream.scalar.multiplier if stream.scalar else None) if measured else None
         yield (
             str(one.sites),
             one.asked,
-            "" if measured else "any" if constant else one.law or "none",
+            "" if measured else "any" if constant else f"{'if ' * undecided}{one.law or 'none'}",
             factor(one.growth),
             number(one.budget),
             factor(one.multiplier),
@@ -162,6 +191,10 @@ def _rows(stage: StageAt, stream: StreamAt) -> Iterable[tuple[str, ...]]:
 
 def _otherwise(stage: StageAt) -> Iterator[tuple[str, str]]:
     """The other law of the same curve: which holds is decided by how the deeper net is made."""
+    if _undecided(stage):
+        for law in dict.fromkeys(one.law for one in stage.otherwise if one.law):
+            yield ("or" if law != stage.otherwise[0].law else "either"), f"{law}: {STARTS[law]}"
+        return
     for at, one in enumerate(stage.otherwise):
         law = one.law or "constant"
         start = f"the same curve under {law} ({LAWS[law]}): " if not at else ""
@@ -189,7 +222,7 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
     else:
         yield "", "not extrapolated: the gradient follows no law along the whole stream"
     others = [one.gradient for one in stream.stages if not _constant(one.gradient)]
-    if seen.at and others and all(one.law != "constant" for one in others):
+    if seen.at and others and all(one.law not in (None, "constant") for one in others):
         text = (
             "d^n takes every further block to multiply like the mean one, which is not the law of "
             "this gradient: read the law's depth multiplier"

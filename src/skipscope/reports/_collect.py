@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import skipscope.measures  # noqa: F401  tells History.table how to make tables
-from skipscope.records import REASONS, Diagnosis, Finding, Site
+from skipscope.records import REASONS, Diagnosis, Finding, Site, Skipped
 from skipscope.reports import _expected
 from skipscope.reports._text import Number
 from skipscope.reports._view import CostView, Root, SiteRow, StreamView, UpdatesView, View
@@ -50,9 +50,6 @@ def view(history: History, diagnosis: Diagnosis) -> View:
     sites = history.sites
     ordered = sites.block_level + tuple(site for site in sites.sites if site.nested)
     rows = _rows(history, diagnosis, ordered)
-    groups: dict[str, list[str]] = {}
-    for skip in diagnosis.skipped:
-        groups.setdefault(skip.reason, []).append(skip.code)
     unmeasured: dict[str, list[str]] = {}
     for row in rows:
         if row.why:
@@ -70,11 +67,20 @@ def view(history: History, diagnosis: Diagnosis) -> View:
         expected=_expected.of_profile(sites.block_level),
         updates=updates(history),
         passed=tuple((rule.code, rule.name) for rule in diagnosis.passed),
-        skipped=tuple((reason, tuple(codes)) for reason, codes in groups.items()),
+        skipped=_by_reason(diagnosis.skipped),
+        in_part=_by_reason(diagnosis.in_part),
         unseen=sites.unseen,
         unmeasured=tuple((reason, tuple(names)) for reason, names in unmeasured.items()),
         cost=_cost(history),
     )
+
+
+def _by_reason(skipped: Sequence[Skipped]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each reason, with the codes of the rules that it keeps from looking."""
+    groups: dict[str, list[str]] = {}
+    for skip in skipped:
+        groups.setdefault(skip.reason, []).append(skip.code)
+    return tuple((reason, tuple(codes)) for reason, codes in groups.items())
 
 
 def _last(table: Table) -> dict[str, Number]:

@@ -114,6 +114,7 @@ class View:
     updates: UpdatesView
     passed: tuple[tuple[str, str], ...]  #: code, name
     skipped: tuple[tuple[str, tuple[str, ...]], ...]  #: reason, codes
+    in_part: tuple[tuple[str, tuple[str, ...]], ...]  #: the same of parts of rules that looked
     unseen: tuple[Unseen, ...]
     unmeasured: tuple[tuple[str, tuple[str, ...]], ...]  #: reason, site names
     cost: CostView

@@ -85,14 +85,19 @@ def verdict(view: View) -> str:
 
 
 def context(view: View) -> str:
-    """What was watched: model, streams, norms, optimizers, where it ran."""
+    """What was watched: model, streams, norms, optimizers, where it ran.
+
+    Nothing where there is no site; but for an intervention, which may be why there is none.
+    """
     rows, run = view.block_level, view.run
-    streams = counted(len(view.streams), "stream")
+    if not view.sites and not run.intervention:
+        return ""
+    streams = f" on {counted(len(view.streams), 'stream')}" if view.streams else ""
     nested = len(view.sites) - len(rows)
     split = f" ({' + '.join(str(s.sites) for s in view.streams)})" if len(view.streams) > 1 else ""
     fields = [
         run.model,
-        f"{counted(len(rows), 'site')} on {streams}{split if len(view.streams) <= 6 else ''}"
+        f"{counted(len(rows), 'site')}{streams}{split if len(view.streams) <= 6 else ''}"
         + (f", {nested} nested" if nested else ""),
         _placement(rows),
         listed(sorted({group.optimizer for group in view.groups}), 2),
@@ -279,23 +284,6 @@ def cost(view: View) -> str:
     if view.run.compiled and not view.run.uncaptured:
         parts.append("captured steps ran eagerly")
     return ", ".join(parts)
-
-
-def passed(view: View) -> str:
-    """Codes of the rules that looked and found nothing."""
-    codes = [code for code, _ in view.passed]
-    return f"{len(codes)}: {_codes(codes)}" if codes else "no rule"
-
-
-def _codes(codes: Sequence[str]) -> str:
-    """Codes in a row, their common start said once: RES101 103 201."""
-    start = codes[0].rstrip("0123456789")
-    return " ".join([codes[0], *(code.removeprefix(start) for code in codes[1:])])
-
-
-def skipped(view: View) -> list[str]:
-    """One clause a reason: how many rules could not look, and which."""
-    return [f"{len(codes)}: {reason} ({_codes(codes)})" for reason, codes in view.skipped]
 
 
 def unseen(view: View) -> list[str]:

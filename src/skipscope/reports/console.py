@@ -13,7 +13,7 @@ from rich.text import Text
 
 from skipscope.names import counted
 from skipscope.records import Diagnosis
-from skipscope.reports import _words
+from skipscope.reports import _looked, _words
 from skipscope.reports._collect import view
 from skipscope.reports._layout import Page
 from skipscope.reports._profile import captions, profile_grid
@@ -59,8 +59,9 @@ def console(
 
 def _top(shown: View, page: Page, deep: bool) -> Iterable[RenderableType]:
     yield page.text(_words.headline(shown), "bold")
-    if shown.sites:
-        yield page.labelled([("watched", _words.context(shown))], most=1 if deep else 2)
+    watched = _words.context(shown)
+    if watched:
+        yield page.labelled([("watched", watched)], most=1 if deep else 2)
 
 
 def _cleared(shown: View, page: Page, most: int) -> list[str]:
@@ -151,7 +152,7 @@ def _rest(shown: View, page: Page, deep: bool) -> Iterable[RenderableType]:
         yield _numbers(shown, page)
         yield Text()
     numbers = _words.in_short(shown, 1 if deep else 2) if shown.calm or deep else []
-    passed = ("passed", _words.passed(shown))
+    passed = ("passed", _looked.passed(shown))
     yield page.labelled([*numbers, ("training", _words.training(shown)), passed])
     yield page.labelled(_fine_print(shown, 2 if deep else 4), most=1 if deep else None)
     cost = ("cost", _words.cost(shown))
@@ -179,7 +180,9 @@ def _numbers(shown: View, page: Page) -> Table:
 
 
 def _fine_print(shown: View, most: int) -> Iterable[tuple[str, str]]:
-    yield from _first("skipped", _words.skipped(shown), most)
+    if shown.in_part:
+        yield "in part", _looked.in_part(shown)
+    yield from _first("skipped", _looked.skipped(shown), most)
     yield from _first("not seen", _words.unseen(shown), most)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skipscope.names import counted
 from skipscope.records import Diagnosis
-from skipscope.reports import _words
+from skipscope.reports import _looked, _words
 from skipscope.reports._collect import view
 from skipscope.reports._marks import bullets, code, escape, table
 from skipscope.reports._select import Profile, profile
@@ -27,8 +27,9 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
     shown = view(history, diagnosis)
     chosen = profile(shown)
     parts = [f"**{escape(_words.headline(shown))}**"]
-    if shown.sites:
-        parts.append(f"Watched: {escape(_words.context(shown))}.")
+    watched = _words.context(shown)
+    if watched:
+        parts.append(f"Watched: {escape(watched)}.")
     parts += [part for root in shown.roots for part in _finding(root)]
     if shown.cleared:
         parts.append(bullets(_words.cleared(shown, len(shown.cleared))))
@@ -44,7 +45,7 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
         parts += [f"### Stream {stream.index}, {counted(stream.sites, 'site')}", numbers]
     parts += ["### Updates", _numbers([_words.update_line(shown)])]
     parts += [escape(_words.training(shown)) + "."]
-    parts += ["### Rules", bullets([f"passed {_words.passed(shown)}", *_skipped(shown)])]
+    parts += ["### Rules", bullets([f"passed {_looked.passed(shown)}", *_skipped(shown)])]
     unseen = _words.unseen(shown)
     if unseen:
         parts += ["### Not seen", bullets(unseen)]
@@ -55,7 +56,8 @@ def markdown(history: History, diagnosis: Diagnosis, *, unicode: bool = True) ->
 
 
 def _skipped(shown: View) -> list[str]:
-    return [f"skipped {line}" for line in _words.skipped(shown)]
+    part = [f"in part {line}" for line in _looked.reasons(shown.in_part)]
+    return [*part, *(f"skipped {line}" for line in _looked.skipped(shown))]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from skipscope.measures import MEASURES
 from skipscope.names import counted, near
 from skipscope.records import Severity
 from skipscope.rule import docs as rule_docs
+from skipscope.rule.arms import either, leaving_out
 from skipscope.rule.docs import wrapped
 from skipscope.rule.gates import Gate, NotMeasurable, Streak, Warmup, after_warmup, deep_enough
 from skipscope.rule.inputs import FACTS, Inputs
@@ -127,6 +128,12 @@ class Rule:
             NotMeasurable: an input or a gate's condition is absent.
             ValueError: no such threshold.
         """
+        return self.look(values, **overrides)[0]
+
+    def look(
+        self, values: Mapping[str, Any] | Inputs, **overrides: float
+    ) -> tuple[tuple[Hit, ...], tuple[str, ...]]:
+        """`run`, and why arms of the rule could not look while others did."""
         ours = self.with_overrides(overrides)
         inputs = values if isinstance(values, Inputs) else Inputs(values)
         gate = ours.gate(inputs)
@@ -134,7 +141,8 @@ class Rule:
             gate if name == "gate" else inputs.get(name) if name in self.optional else inputs[name]
             for name in self.inputs
         ]
-        return tuple(self.function(*given, **ours.thresholds))
+        with leaving_out() as reasons:
+            return tuple(self.function(*given, **ours.thresholds)), tuple(dict.fromkeys(reasons))
 
     def with_overrides(self, overrides: Mapping[str, float]) -> Rule:
         """This rule with other thresholds.
@@ -259,22 +267,6 @@ def _check_signed(code: str, thresholds: Mapping[str, float], signed: tuple[str,
     for name, default in thresholds.items():
         if default < 0 and name not in signed:
             raise TypeError(f"{code}: threshold {name!r} is {default}, so name it in signed")
-
-
-def either(*arms: Iterable[Hit]) -> Iterator[Hit]:
-    """The hits of all arms; an arm that cannot look is left out as long as another can.
-
-    Raises:
-        NotMeasurable: no arm can look; the reasons are joined.
-    """
-    reasons = []
-    for arm in arms:
-        try:
-            yield from arm
-        except NotMeasurable as absent:  # noqa: PERF203 - an arm more or less is no hot loop
-            reasons.append(str(absent))
-    if len(reasons) == len(arms):
-        raise NotMeasurable("; ".join(dict.fromkeys(reasons)))
 
 
 def short(value: float) -> str:

@@ -89,7 +89,8 @@ def update_too_hot(
         .004, Adam on transformers .002 to .02; runs that were too hot .34 to 1.1 with weights
         11 to 46 times as large after 100 steps.
     What to try:
-        * lower the learning rate, by about u / .01
+        * lower the learning rate, by about u / .01, where u is the median dW/W of the report: the
+          size of a step against that of the weights
         * warm it up over the first tens to hundreds of steps
         * if one tensor stands out, give it a group of its own, or look at its initialisation
     When it is wrong:
