@@ -132,12 +132,14 @@ def test_copies_and_pickles_take_the_settings_along() -> None:
 
 @pytest.mark.parametrize("first", ["intervention", "monitor"])
 def test_a_run_tells_that_its_sums_were_changed(first: str, tmp_path: Path) -> None:
-    changed, monitor = Intervention(branch_scale=0.5), ResidualMonitor(report=[], on_error="raise")
+    changed = Intervention(["body.blocks.0", "body.blocks.1"], branch_scale=0.5)
+    monitor = ResidualMonitor(report=[], on_error="raise")
     order = (changed, monitor) if first == "intervention" else (monitor, changed)
     fit(tmp_path / "changed", "pytorch_lightning", *order)
     own = ResidualMonitor(report=[], on_error="raise")
     fit(tmp_path / "own", "pytorch_lightning", own)
-    assert (own.history.run.intervention, monitor.history.run.intervention) == ("", "y = s + 0.5 F")
+    words = "y = s + 0.5 F at body.blocks.0, body.blocks.1"
+    assert (own.history.run.intervention, monitor.history.run.intervention) == ("", words)
     told = compare(own.history, monitor.history).numbers.differences
-    assert ("intervention", "-", "y = s + 0.5 F") in [(one.what, one.a, one.b) for one in told]
+    assert ("intervention", "-", words) in [(one.what, one.a, one.b) for one in told]
     assert "intervention y = s + 0.5 F" in " ".join(monitor.report().split())

@@ -191,7 +191,7 @@ class Intervention(Passing):
         if is_compiled(self._model):
             logger.warning("skipscope: the model runs eagerly while an intervention is open.")
         with ExitStack() as stack:
-            ACTING[self._model] = str(self.arm)
+            ACTING[self._model] = self.arm.told
             stack.callback(ACTING.pop, self._model, None)
             stack.enter_context(EagerStance())
             stack.enter_context(self._calls)

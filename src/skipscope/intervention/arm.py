@@ -85,6 +85,11 @@ class Arm:
         kept = not self.shortcut and self.projections == "keep"
         return f"{self.sum}, any P(x) kept" if kept else self.sum
 
+    @property
+    def told(self) -> str:
+        """What is wanted, and by what names where not everywhere, for those who read of the run."""
+        return str(self) if self.names is None else f"{self} at {', '.join(self.names)}"
+
     def check_paths(self, classes: Classes) -> None:
         """Before any site is known: whether each name can be that of a site.
 
