@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from skipscope.remedies.ends import End, owner_of
-from skipscope.remedies.factor import Learned
+from skipscope.remedies.factor import Learned, channels_of, instead
 from skipscope.remedies.treatment import Account, Change, Trained, Treatment
 
 __all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
@@ -161,7 +161,7 @@ def scale_branches(
     leave: Trained = "allow" if alpha == 1 and learned != "no" else trained
     work = Treatment(remedy, model, example, kwargs, sites, leave)
     for site, end in work.each():
-        work.refuse(site, _why_not_linear(end) or _why_not_one_module(work, end, learned))
+        work.refuse(site, _why_not_linear(end) or _why_not_one_module(work, end, alpha, learned))
         if alpha == 0:
             work.refuse(site, _why_zero_already(work, end))
     work.stop_if_refused()
@@ -214,25 +214,32 @@ def _why_zero_already(work: Treatment, end: End) -> str:
     return ""
 
 
-def _why_not_one_module(work: Treatment, end: End, learned: Learned) -> str:
+def _why_not_one_module(work: Treatment, end: End, alpha: float, learned: Learned) -> str:
     owners = {owner_of(name) for name in end.parameters}
     if len(owners) != 1:
-        return f"its last values come from {len(owners)} modules"
-    module = work.model.get_submodule(work.ends.carrier(end))
-    if not isinstance(module, _SCALABLE):
-        return f"its last operation is not a module of its own, but within {type(module).__name__}"
+        return f"its last values come from {len(owners)} modules{instead(alpha)}"
+    path, module, output = work.carrier(end)
+    if output is None:
+        within = path or "the model"
+        return f"{within}, in which its last weight works, returns no tensor{instead(alpha)}"
     if hasattr(module, "branch_scale"):
         return "it has a branch_scale already"
-    if learned == "channel" and "norm" in end.kinds:
-        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
+    if learned == "channel":
+        return _why_no_channels(work, end, module, output)
     return ""
 
 
-_SCALABLE = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
-    nn.modules.batchnorm._BatchNorm,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.MultiheadAttention,
-)
+def _why_no_channels(work: Treatment, end: End, module: nn.Module, output: tuple[int, ...]) -> str:
+    """Why there is no one factor for each channel, beside those that the branch has."""
+    if "norm" in end.kinds:
+        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
+    if "scale" in end.kinds:
+        return 'it ends in a trained factor already: use "scalar"'
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return ""
+    sizes = {size for name in end.parameters for size in work.shape(name)}
+    if end.convolved or not sizes.issuperset(channels_of(module, output)):
+        return (
+            f'the channels of what {type(module).__name__} returns are not its last: use "scalar"'
+        )
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +16,8 @@ from skipscope.look import Look
 from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of
-from skipscope.remedies.factor import PROBE, Branches, Factor, Learned
+from skipscope.remedies.factor import PROBE, Branches, Factor, Learned, instead
+from skipscope.remedies.named import modules_of, parameters_of
 from skipscope.remedies.refusals import Refusals, why_trained
 from skipscope.restore import unchanged
 from skipscope.selection import asked, chosen
@@ -80,7 +82,7 @@ class Treatment:
         names = asked(remedy, sites)
         if trained not in ("refuse", "allow"):
             raise ValueError(f'{remedy}: trained is "refuse" or "allow", got {trained!r}')
-        hollow = next((name for name, p in model.named_parameters() if p.is_meta), None)
+        hollow = next((name for name, p in parameters_of(model).items() if p.is_meta), None)
         if hollow is not None:
             raise ValueError(
                 f"{remedy}: {hollow} is on the meta device and holds no numbers; load or make the "
@@ -97,16 +99,29 @@ class Treatment:
         self._example, self._kwargs = example, kwargs
         self.ends: Ends = ends_of(remedy, model, example, kwargs)
         self._chosen = chosen(self.ends.sites, names, remedy)
-        self._tensors = dict(model.named_parameters())
+        self._tensors = parameters_of(model)
+        self._modules = modules_of(model)
         self._refusals = Refusals(model, self.ends, self._chosen)
 
     def each(self) -> list[tuple[Site, End]]:
         """The sites to act on, with their ends."""
         return [(site, self.ends.at(site)) for site in self._chosen]
 
+    def carrier(self, end: End) -> tuple[str, nn.Module, tuple[int, ...] | None]:
+        """The module whose output holds what a branch ends in: path, itself, shape of its output.
+
+        The shape is None where that is no tensor.
+        """
+        path = self.ends.carrier(end)
+        return path, self._modules[path], self.ends.outputs[path]
+
     def size(self, name: str) -> float:
         """Root of the mean square of a parameter's entries."""
         return _size(self._tensors[name])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a parameter."""
+        return tuple(self._tensors[name].shape)
 
     def refuse(self, site: Site, why: str) -> None:
         """Notes a reason, where there is one."""
@@ -161,12 +176,13 @@ class Treatment:
         factors = []
         try:
             for site, end in self.each():
-                path = self.ends.carrier(end)
-                factors.append((site, Factor(path, self.model.get_submodule(path), learned)))
+                path, module, output = self.carrier(end)
+                factors.append((site, Factor(path, module, learned, output or ())))
                 factors[-1][1].set(PROBE)
             after = self._branches(before)
             for site, factor in factors:
-                self.refuse(site, after.why_not(_key(site), PROBE, factor.path or "the model"))
+                why = after.why_not(_key(site), PROBE, factor.path or "the model")
+                self.refuse(site, why and why + instead(alpha))
             self.stop_if_refused()
         except BaseException:
             for _, factor in factors:
@@ -174,6 +190,8 @@ class Treatment:
             raise
         for _, factor in factors:
             factor.set(alpha)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # code that was compiled before knows nothing of new hooks
         made = [factor.value for _, factor in factors if isinstance(factor.value, nn.Parameter)]
         changes = [
             Change(site.name, f"{factor.path}.branch_scale".lstrip("."), 1.0, alpha)
