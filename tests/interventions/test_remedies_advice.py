@@ -69,8 +69,10 @@ def loss_of(model: nn.Module, x: Tensor) -> Tensor:
     return nn.functional.mse_loss(model(x), x)
 
 
-def trained(model: nn.Module, x: Tensor, steps: int = 20) -> Sequence[Finding]:
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+def trained(
+    model: nn.Module, x: Tensor, steps: int = 20, optimizer: torch.optim.Optimizer | None = None
+) -> Sequence[Finding]:
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), 1e-3)
     monitor = skipscope.Monitor(model, optimizer, report=[], on_error="raise")
     for _ in range(steps):
         with monitor.step():
@@ -111,3 +113,91 @@ def test_preflight_advises_the_same() -> None:
         model, x = mlp()
         eval(call, {"skipscope": skipscope, "model": model, "x": x})
         assert skipscope.preflight(model, x).ok, call
+
+
+# ---------------------------------------------------------------------- dead branches
+class Bare(nn.Module):
+    """Two matrices, and a gate where asked for."""
+
+    def __init__(self, gate: float | None = None) -> None:
+        super().__init__()
+        self.n = nn.LayerNorm(WIDTH)
+        self.a, self.b = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+        self.g = None if gate is None else nn.Parameter(torch.tensor(gate))
+
+    def forward(self, x: Tensor) -> Tensor:
+        f = self.b(torch.tanh(self.a(self.n(x))))
+        return x + (f if self.g is None else self.g * f)
+
+
+def with_bare(*blocks: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), *blocks)
+
+
+def two_matrices() -> nn.Module:
+    torch.manual_seed(0)
+    model = with_bare(*(Bare() for _ in range(6)))
+    for at in (2, 5):
+        nn.init.zeros_(model[at].a.weight)
+        nn.init.zeros_(model[at].b.weight)
+    return model
+
+
+def gate_and_matrix() -> nn.Module:
+    torch.manual_seed(0)
+    model = with_bare(*(Bare(0.0 if k in (1, 4) else 1.0) for k in range(6)))
+    for at in (2, 5):
+        nn.init.zeros_(model[at].b.weight)
+    return model
+
+
+@pytest.mark.parametrize("make", [two_matrices, gate_and_matrix])
+def test_two_factors_of_zero_are_advised_to_be_one(make: Callable[[], nn.Module]) -> None:
+    live = [f for f in trained(make(), X) if f.code == "RES103"]
+    start = [f for f in skipscope.preflight(make(), X).diagnosis.findings if f.code == "RES103"]
+    assert [f.where for f in live] == [("2", "5")]
+    assert [f.where for f in start] == [("2",), ("5",)]
+    for findings in (live, start):
+        model = make()
+        for finding in findings:
+            assert "zero_init_branches" not in " ".join(finding.advice)
+            (line,) = re.findall(r"for name in \[.*", finding.advice[0])
+            exec(line, {"torch": torch, "model": model})
+        assert skipscope.preflight(model, X).asleep == ()
+        assert "RES103" not in {f.code for f in trained(model, X)}
+
+
+def test_a_gate_in_no_group_is_advised_to_be_put_into_one() -> None:
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = with_bare(*(Bare(0.0) for _ in range(6)))
+        return model, torch.optim.AdamW([p for p in model.parameters() if p.dim()], 1e-3)
+
+    def found(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Finding]:
+        findings = trained(model, X, optimizer=optimizer)
+        return [f for f in findings if f.code == "RES103"]
+
+    (finding,) = found(*made())
+    assert "in no optimizer group" in finding.cause
+    assert "zero_init_branches" not in " ".join(finding.advice)
+    (call,) = re.findall(r"optimizer\.add_param_group\(.*\)", finding.advice[0])
+    model, optimizer = made()
+    eval(call, {"model": model, "optimizer": optimizer})
+    assert found(model, optimizer) == []
+
+
+def test_a_branch_that_a_relu_keeps_at_zero_is_not_said_to_have_two_factors_of_zero() -> None:
+    class Ending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(WIDTH, WIDTH)
+            nn.init.zeros_(self.fc.weight)
+            nn.init.zeros_(self.fc.bias)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.relu(self.fc(x))
+
+    found = skipscope.preflight(with_bare(Bare(), Ending()), X).diagnosis.findings
+    (finding,) = (f for f in found if f.code == "RES103")
+    assert "together" not in finding.cause
+    assert "ReLU behind a last weight that is 0" in finding.advice[0]
