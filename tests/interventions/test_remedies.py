@@ -422,6 +422,22 @@ def test_trained_weights_are_refused_unless_allowed(
     assert torch.equal(model(X), expected)
 
 
+@pytest.mark.parametrize(("count", "noticed"), [(7, False), (8, True)])
+def test_how_many_steps_without_another_trace_are_noticed(count: int, noticed: bool) -> None:
+    """As the page says: an initialisation writes once, each step once more; a copy starts anew."""
+    torch.manual_seed(0)
+    model = net(linear())
+    steps(model, count)
+    model.zero_grad()
+    copied = copy.deepcopy(model)
+    if noticed:
+        with pytest.raises(ValueError, match="was written to 9 times"):
+            remedies.zero_init_branches(model, X)
+    else:
+        assert remedies.zero_init_branches(model, X).changes
+    assert remedies.zero_init_branches(copied, X).changes
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -105,7 +105,8 @@ class Refusals:
 def why_trained(model: nn.Module) -> str:
     """What says that a model's weights are not those of a fresh start; "" where nothing does.
 
-    A state that was loaded into a net without norms before any step leaves no trace to see.
+    Initialisations write as optimizers do, so the first few steps are not told from one; a net
+    without norms that was loaded or copied leaves no trace to see.
     """
     for name, parameter in parameters_of(model).items():
         if parameter.grad is not None:
