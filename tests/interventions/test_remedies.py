@@ -484,7 +484,9 @@ def test_a_second_depth_scaling_is_refused_unless_told_or_drawn_again(factor: fl
     remedies.depth_scaled_init(model, X, factor=factor)
     before = model[1].branch[2].weight.clone()
     told = short(factor or 2**-0.5)
-    with pytest.raises(ValueError, match=rf'2\.weight was multiplied by {told} .*scaled="allow"'):
+    with pytest.raises(
+        ValueError, match=rf'1, 2: this remedy has multiplied it by {told} before; scaled="allow"'
+    ):
         remedies.depth_scaled_init(model, X, factor=factor)
     assert torch.equal(model[1].branch[2].weight, before)
     remedies.depth_scaled_init(model, X, factor=0.5, scaled="allow")
@@ -511,7 +513,9 @@ def made(std_last: float, std: float = 0.02, blocks: int = 8, width: int = 64) -
 
 def test_an_initialisation_that_scales_already_is_refused_with_the_ratio() -> None:
     torch.manual_seed(0)
-    with pytest.raises(ValueError, match=r"starts 0\.3\d+ times as large as .*0\.weight already"):
+    with pytest.raises(
+        ValueError, match=r"1, 2, 3 .*: the last matrices start 0\.3\d+ to 0\.\d+ times"
+    ):
         remedies.depth_scaled_init(made(0.02 / math.sqrt(8)), X)  # as GPT-2 does
     assert remedies.depth_scaled_init(made(0.02 / math.sqrt(8)), X, scaled="allow").changes
     copied = made(0.02)
@@ -533,7 +537,9 @@ def test_a_gpt_of_transformers_is_scaled_as_it_is_made() -> None:
     torch.manual_seed(0)
     sizes = {"n_embd": 32, "n_layer": 3, "n_head": 2, "vocab_size": 20, "n_positions": 8}
     config = transformers.GPT2Config(bos_token_id=0, eos_token_id=0, **sizes)
-    with pytest.raises(ValueError, match=r"0\.4\d+ times as large as .*already"):  # 1/sqrt(6)
+    with pytest.raises(
+        ValueError, match=r"start 0\.[34]\d+ to 0\.4\d+ times as large as the others"
+    ):  # 1/sqrt(6)
         remedies.depth_scaled_init(transformers.GPT2Model(config), torch.tensor([[1, 2, 3]]))
 
 

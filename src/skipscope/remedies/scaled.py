@@ -29,12 +29,12 @@ def remember(parameter: Tensor, factor: float) -> None:
         _DONE[parameter] = (factor, parameter._version)
 
 
-def why_done(parameters: Iterable[tuple[str, nn.Parameter]]) -> str:
+def why_done(parameters: Iterable[nn.Parameter]) -> str:
     """Why a branch is scaled already, as it was left by this remedy; "" where it is not."""
-    for name, parameter in parameters:
+    for parameter in parameters:
         factor, written = _DONE.get(parameter, (1.0, -1))
         if not parameter.is_inference() and parameter._version == written:
-            return f"{name} was multiplied by {short(factor)} by this remedy before{OTHERWISE}"
+            return f"this remedy has multiplied it by {short(factor)} before{OTHERWISE}"
     return ""
 
 
@@ -43,19 +43,23 @@ class Pair:
     """The last matrix of a branch, and another one of it."""
 
     site: Site
-    last: str
-    other: str
     ratio: float  #: of their sizes, root of the mean square
     factor: float  #: which the last one is to be multiplied by
     shapes: tuple[tuple[int, int], tuple[int, int]]  #: of the last and of the other
 
-    @property
-    def why(self) -> str:
-        """Why it would be scaled twice."""
-        return (
-            f"{self.last} starts {short(self.ratio)} times as large as {self.other} already, and "
-            f"the factor is {short(self.factor)}{OTHERWISE}"
-        )
+
+def why_small(pairs: Sequence[Pair]) -> str:
+    """Why these branches would be scaled twice."""
+    ratios, factors = [pair.ratio for pair in pairs], [pair.factor for pair in pairs]
+    return (
+        f"the last matrices start {_range(ratios)} times as large as the others of their branch "
+        f"already, and the factor is {_range(factors)}{OTHERWISE}"
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = short(min(values)), short(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def made_small(pairs: Sequence[Pair]) -> bool:

@@ -20,7 +20,7 @@ from skipscope.remedies.ends import End, Ends, ends_of
 from skipscope.remedies.factor import PROBE, Branches, Factor, Learned, instead
 from skipscope.remedies.named import modules_of, parameters_of
 from skipscope.remedies.refusals import Refusals, why_trained
-from skipscope.remedies.scaled import Pair, made_small, remember, why_done
+from skipscope.remedies.scaled import Pair, made_small, remember, why_done, why_small
 from skipscope.restore import unchanged
 from skipscope.rule import listed
 from skipscope.selection import asked, chosen
@@ -148,11 +148,11 @@ class Treatment:
         """Notes which branches are scaled already, by this remedy or as they were made."""
         for site, end in self.each():
             names = self._refusals.changeable(end)
-            self.refuse(site, why_done((name, self._tensors[name]) for name in names))
+            self.refuse(site, why_done(self._tensors[name] for name in names))
         pairs = [pair for site, end in self.each() for pair in self._pairs(site, end, factor(site))]
         if made_small(pairs):
-            for pair in {pair.site.name: pair for pair in reversed(pairs)}.values():
-                self.refuse(pair.site, pair.why)
+            for site in dict.fromkeys(pair.site for pair in pairs):
+                self.refuse(site, why_small(pairs))
 
     def _pairs(self, site: Site, end: End, factor: float) -> Iterator[Pair]:
         """The last matrix of a branch beside each other one that is not 0."""
@@ -164,7 +164,7 @@ class Treatment:
         for other in (name for name in sizes if name not in end.parameters):
             ratio = sizes[last[0]] / sizes[other]
             both: Any = shapes[last[0]], shapes[other]
-            yield Pair(site, last[0], other, ratio, factor, both)
+            yield Pair(site, ratio, factor, both)
 
     def remember(self, factor: Callable[[Site], float]) -> None:
         """Keeps what was multiplied, so that a second time is noticed."""
