@@ -14,6 +14,7 @@ from skipscope.additions import Additions
 from skipscope.capture import Capture, Captured
 from skipscope.example import run_example
 from skipscope.find import Discovery, Found
+from skipscope.find.paths import canonical
 from skipscope.guard import Guard
 from skipscope.records import (
     HAVE_FORWARD,
@@ -46,7 +47,7 @@ class Look:
         loss_fn: Callable[[Any], Tensor] | None,
     ) -> None:
         self._caller = caller
-        self.names = [name for name, _ in model.named_parameters()]
+        self.names = [canonical(name) for name, _ in model.named_parameters()]
         self.trainable = [parameter.requires_grad for parameter in model.parameters()]
         capture = Capture(model, Guard("raise"), Watch(model, None, None), survey=True)
         transfer = Transfer()

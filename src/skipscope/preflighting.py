@@ -19,6 +19,7 @@ from skipscope.options import Options
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis, Finding, Site
 from skipscope.rule import listed, short
+from skipscope.rule.dead_advice import dead_advice
 from skipscope.rules import RULES
 from skipscope.runs import describe_run
 from skipscope.theory import expected_budget
@@ -181,9 +182,10 @@ def preflight(
         still = Still(model, example, kwargs, zero.keys() - wakes)
         asleep, wakes = still.asleep, wakes | still.wakes
     unmoved = [site for site in history.sites.sites if _key(site) in asleep]
+    dimensions = {p.name: len(p.shape) for p in history.parameters}
     patient = {code: {"patience": 1.0} for code in CODES if RULES[code].patience > 1}
     diagnosis = diagnose(history, select=CODES, thresholds=patient)
-    findings = (*diagnosis.findings, *(_never_wakes(site, look) for site in unmoved))
+    findings = (*diagnosis.findings, *(_never_wakes(site, look, dimensions) for site in unmoved))
     return Preflight(
         history=history,
         diagnosis=replace(diagnosis, findings=findings),
@@ -260,11 +262,13 @@ def _told(start: Start) -> dict[str, object]:
     }
 
 
-def _never_wakes(site: Site, look: Look) -> Finding:
+def _never_wakes(site: Site, look: Look, dimensions: Mapping[str, int]) -> Finding:
     """A finding of RES103, known before the ten steps that this rule itself waits for."""
     rule = RULES["RES103"]
-    zeros = look.zeros_of(site)
+    zeros = [name for name in look.zeros_of(site) if dimensions[name] != 1]
     several = len(zeros) > 1
+    kind = "both factors zero" if several else "no gradient"
+    matrices = [name for name in zeros if dimensions[name] > 1]
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -278,7 +282,7 @@ def _never_wakes(site: Site, look: Look) -> Finding:
         expectation="a gradient at one factor of a zero-initialised branch, which then wakes up at "
         "the first step",
         cause=f"{listed(zeros)}: 0 together, so every gradient is exactly 0" if several else "",
-        advice=rule.advice,
+        advice=dead_advice(kind, [zeros], matrices),
     )
 
 

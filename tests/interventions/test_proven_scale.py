@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ def test_pytorchs_own_layer_is_scaled_in_each_mode(norm_first: bool, gradient: b
         torch.testing.assert_close(found, X if norm_first else norm(norm(X)))
 
 
-def test_tiny_transformers_are_scaled_or_refused() -> None:
+def test_tiny_transformers_are_scaled() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
@@ -99,8 +100,120 @@ def test_tiny_transformers_are_scaled_or_refused() -> None:
     torch.testing.assert_close(states[0], states[-1])
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 20, "n_positions": 8}
     config = transformers.GPT2Config(bos_token_id=0, eos_token_id=0, **sizes)
-    with pytest.raises(ValueError, match="not a module of its own, but within Conv1D"):
-        remedies.scale_branches(transformers.GPT2Model(config), torch.tensor([[1, 2, 3]]), alpha=0)
+    gpt = transformers.GPT2Model(config).eval()  # Conv1D: a module of its own, ending in a view
+    tokens = torch.tensor([[1, 2, 3]])
+    account = remedies.scale_branches(gpt, tokens, alpha=0.0)
+    assert [c.parameter for c in account.changes[:2]] == [
+        "h.0.attn.c_proj.branch_scale", "h.0.mlp.c_proj.branch_scale"
+    ]  # fmt: skip
+    with torch.no_grad():
+        embedded = gpt.wte(tokens) + gpt.wpe(torch.arange(3))
+        torch.testing.assert_close(gpt(tokens).last_hidden_state, gpt.ln_f(embedded))
+
+
+class LayerScale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.linspace(0.5, 1.5, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gamma * x
+
+
+class ByFunction(nn.Module):
+    """Its matrix belongs to no module below it; `returned` makes its answer."""
+
+    def __init__(self, returned: Callable[[Tensor], Any] = lambda y: y) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH))
+        self.returned = returned
+
+    def forward(self, x: Tensor) -> Any:
+        return self.returned(torch.tanh(x) @ self.weight)
+
+
+class Adding(nn.Module):
+    """`x + branch(x)`, the branch taken out of what it returns."""
+
+    def __init__(self, branch: nn.Module, taken: Callable[[Any], Tensor] = lambda y: y) -> None:
+        super().__init__()
+        self.branch, self.taken = branch, taken
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.taken(self.branch(x))
+
+
+class WithItsSum(nn.Module):
+    """What it returns is the sum, so no module's output is the branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.tanh(x) @ self.weight
+
+
+@pytest.mark.parametrize("learned", ["no", "scalar"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        lambda: Adding(nn.Sequential(nn.Linear(WIDTH, WIDTH), LayerScale())),
+        lambda: Adding(ByFunction()),
+        lambda: Adding(ByFunction(lambda y: (y, None)), lambda y: y[0]),
+    ],
+)
+def test_any_module_that_returns_the_branch_is_scaled(
+    block: Callable[[], Adding], learned: Any
+) -> None:
+    torch.manual_seed(0)
+    model = after_linear(block(), block())
+    before = [b.taken(b.branch(X)).detach() for b in model[1:]]
+    remedies.scale_branches(model, X, alpha=0.25, learned=learned)
+    for b, was in zip(model[1:], before, strict=True):
+        torch.testing.assert_close(b.taken(b.branch(X)), was * 0.25)
+
+
+@pytest.mark.parametrize(
+    ("block", "why"),
+    [
+        (lambda: Adding(ByFunction(lambda y: {"y": y}), lambda y: y["y"]), "returns no tensor"),
+        (lambda: Adding(ByFunction(lambda y: (None, y)), lambda y: y[1]), "returns no tensor"),
+        (WithItsSum, "makes it 1 times what it was"),
+    ],
+)
+def test_a_module_that_does_not_return_the_branch_is_refused_with_another_way(
+    block: Callable[[], nn.Module], why: str
+) -> None:
+    torch.manual_seed(0)
+    for alpha, other in (
+        (0.25, r"depth_scaled_init\(..., factor=0.25\)"),
+        (0, "zero_init_branches"),
+    ):
+        model = after_linear(block())
+        with pytest.raises(ValueError, match=f"{why}.*; {other} .* instead"):
+            remedies.scale_branches(model, X, alpha=alpha)
+        if alpha:
+            account = remedies.depth_scaled_init(model, X, factor=alpha)
+        else:
+            account = remedies.zero_init_branches(model, X)
+        assert len(account.sites) == 1
+
+
+def test_a_factor_for_each_channel_of_a_hand_written_module() -> None:
+    torch.manual_seed(0)
+    model = after_linear(Adding(ByFunction()))
+    remedies.scale_branches(model, X, alpha=0.5, learned="channel")
+    assert model[1].branch.branch_scale.shape == (WIDTH,)
+    for block, why in (
+        (
+            Adding(ByFunction(lambda y: y.unflatten(-1, (2, -1))), lambda y: y.flatten(-2)),
+            "its last",
+        ),
+        (Adding(nn.Sequential(nn.Linear(WIDTH, WIDTH), LayerScale())), "a trained factor already"),
+    ):
+        with pytest.raises(ValueError, match=f'{why}: use "scalar"'):
+            remedies.scale_branches(after_linear(block), X, alpha=0.5, learned="channel")
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])

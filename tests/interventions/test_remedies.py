@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
-from skipscope import find_residuals, remedies
+from skipscope import find_residuals, intervene, remedies
+from skipscope.rule import short
 
 WIDTH = 6
 X = torch.randn(5, WIDTH, generator=torch.Generator().manual_seed(3))
@@ -120,11 +122,19 @@ FINE: dict[str, Callable[[], nn.Module]] = {
 }  # fmt: skip
 
 
+#: Of these zero-init alone may change the last weight.
+ACTIVATED: dict[str, Callable[[], nn.Module]] = {
+    "tanh": lambda: net(linear(), nn.Tanh()),
+    "gelu": lambda: net(linear(), nn.GELU()),
+    "glu": lambda: net(nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()),  # its gate is 1/2 at 0
+}
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*deprecated.*")
-@pytest.mark.parametrize("name", FINE)
+@pytest.mark.parametrize("name", [*FINE, *ACTIVATED])
 def test_zero_init_starts_at_the_identity_and_wakes(name: str) -> None:
     torch.manual_seed(0)
-    model = FINE[name]().train()
+    model = {**FINE, **ACTIVATED}[name]().train()
     modes = [m.training for m in model.modules()]
     account = remedies.zero_init_branches(model, X)
     assert account.sites == ("1", "2")
@@ -145,7 +155,7 @@ def test_depth_scaled_branches_are_the_branches_times_the_factor(name: str) -> N
     before = model[1].branch(x)
     remedies.depth_scaled_init(model, X)
     torch.testing.assert_close(model[1].branch(x), before / math.sqrt(2))
-    remedies.depth_scaled_init(model, X, factor=0.5, sites="1")
+    remedies.depth_scaled_init(model, X, factor=0.5, sites="1", scaled="allow")
     torch.testing.assert_close(model[1].branch(x), before / math.sqrt(2) / 2)
 
 
@@ -201,6 +211,15 @@ def test_sites_select_and_the_account_tells() -> None:
     )
     assert str(account).splitlines()[0] == "zero_init_branches: 1 branch"
     assert ratios(model)[0] == 0 != ratios(model)[1]
+
+
+def test_what_is_zero_and_stays_zero_is_no_line_of_the_account() -> None:
+    model = net(linear())
+    for block in model[1:]:
+        nn.init.zeros_(block.branch[2].bias)
+    for remedy in (remedies.depth_scaled_init, remedies.zero_init_branches):
+        account = remedy(copy.deepcopy(model), X)
+        assert [c.parameter for c in account.changes] == ["1.branch.2.weight", "2.branch.2.weight"]
 
 
 # ---------------------------------------------------------------------- what they refuse
@@ -265,17 +284,40 @@ def scale(value: float) -> nn.Module:
     return Fn(lambda m, x: m.gamma * x, gamma=nn.Parameter(torch.full((WIDTH,), value)))
 
 
+def zeroed(module: nn.Linear) -> nn.Linear:
+    nn.init.zeros_(module.weight)
+    return module
+
+
+def two_zero() -> nn.Module:
+    model = net(linear())
+    for block in model[1:]:
+        zeroed(block.branch[0])
+        zeroed(block.branch[2])
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "relu end": (lambda: net(linear(), nn.ReLU()), "ends in relu", "zero scale"),
-    "tanh end": (lambda: net(linear(), nn.Tanh()), "ends in tanh", "zero depth scale"),
-    "glu": (lambda: net(nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()), "ends in glu", "zero depth scale"),
+    "relu6 end": (lambda: net(linear(), nn.ReLU6()), "ends in hardtanh", "zero depth scale"),
+    "sigmoid end": (lambda: net(linear(), nn.Sigmoid()), "the branch is not 0", "zero"),
+    "tanh end": (lambda: net(linear(), nn.Tanh()), "ends in tanh", "depth scale"),
+    "glu": (lambda: net(nn.Linear(WIDTH, 2 * WIDTH), nn.GLU()), "ends in glu", "depth scale"),
+    "swiglu": (
+        lambda: net(
+            nn.Linear(WIDTH, 2 * WIDTH),
+            Fn(lambda m, x: F.silu(x.chunk(2, -1)[0]) * x.chunk(2, -1)[1]),
+        ),
+        "gate and .* value.* from one weight",
+        "zero depth scale",
+    ),
     "glu by hand": (
         lambda: net(
             nn.Linear(WIDTH, 2 * WIDTH),
             Fn(lambda m, x: x.chunk(2, -1)[0].sigmoid() * x.chunk(2, -1)[1]),
         ),
         "gate and a value from one weight",
-        "zero depth scale",
+        "depth scale",
     ),
     "rezero and last linear": (lambda: net(linear(), scale(0.0)), "gamma is 0", "zero"),
     "small scale and last linear": (
@@ -303,12 +345,13 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "used twice": (used_twice, "is used 2 times", "zero depth scale"),
     "one of several experts": (experts, "of experts all must be changed", "zero depth scale"),
     "zero already": (lambda: net(zeroed(linear())), "is 0 already", "zero"),
+    "both zero": (
+        two_zero,
+        r"branch\.2\.weight is 0 already and so is .*branch\.0\.weight, .* draw .*0\.weight again",
+        "zero",
+    ),
+    "rezero, scaled": (lambda: net(linear(), scale(0.0)), "gamma is 0 and stays 0", "depth"),
 }  # fmt: skip
-
-
-def zeroed(module: nn.Linear) -> nn.Linear:
-    nn.init.zeros_(module.weight)
-    return module
 
 
 @pytest.mark.filterwarnings("ignore:.*spectral_norm.*deprecated.*")
@@ -379,6 +422,22 @@ def test_trained_weights_are_refused_unless_allowed(
     assert torch.equal(model(X), expected)
 
 
+@pytest.mark.parametrize(("count", "noticed"), [(7, False), (8, True)])
+def test_how_many_steps_without_another_trace_are_noticed(count: int, noticed: bool) -> None:
+    """As the page says: an initialisation writes once, each step once more; a copy starts anew."""
+    torch.manual_seed(0)
+    model = net(linear())
+    steps(model, count)
+    model.zero_grad()
+    copied = copy.deepcopy(model)
+    if noticed:
+        with pytest.raises(ValueError, match="was written to 9 times"):
+            remedies.zero_init_branches(model, X)
+    else:
+        assert remedies.zero_init_branches(model, X).changes
+    assert remedies.zero_init_branches(copied, X).changes
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -418,6 +477,104 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
         remedies.scale_branches(model, X, alpha=0.5)
     with pytest.raises(ValueError, match='use "scalar"'):
         remedies.scale_branches(net(nn.LayerNorm(WIDTH)), X, alpha=0.5, learned="channel")
+
+
+@pytest.mark.parametrize("factor", [None, 0.3])
+def test_a_second_depth_scaling_is_refused_unless_told_or_drawn_again(factor: float | None) -> None:
+    torch.manual_seed(0)
+    model = net(linear())
+    remedies.depth_scaled_init(model, X, factor=factor)
+    before = model[1].branch[2].weight.clone()
+    told = short(factor or 2**-0.5)
+    with pytest.raises(
+        ValueError, match=rf'1, 2: this remedy has multiplied it by {told} before; scaled="allow"'
+    ):
+        remedies.depth_scaled_init(model, X, factor=factor)
+    assert torch.equal(model[1].branch[2].weight, before)
+    remedies.depth_scaled_init(model, X, factor=0.5, scaled="allow")
+    torch.testing.assert_close(model[1].branch[2].weight, before / 2)
+    for block in model[1:]:
+        block.branch[2].reset_parameters()
+    assert len(remedies.depth_scaled_init(model, X).sites) == 2
+
+
+def made(std_last: float, std: float = 0.02, blocks: int = 8, width: int = 64) -> nn.Module:
+    """Branches of two matrices, drawn with these standard deviations."""
+    model = nn.Sequential(
+        linear(),
+        *(
+            Block(nn.Linear(WIDTH, width), nn.Tanh(), nn.Linear(width, WIDTH))
+            for _ in range(blocks)
+        ),
+    )
+    for block in model[1:]:
+        nn.init.normal_(block.branch[0].weight, std=std)
+        nn.init.normal_(block.branch[2].weight, std=std_last)
+    return model
+
+
+def test_an_initialisation_that_scales_already_is_refused_with_the_ratio() -> None:
+    torch.manual_seed(0)
+    with pytest.raises(
+        ValueError, match=r"1, 2, 3 .*: the last matrices start 0\.3\d+ to 0\.\d+ times"
+    ):
+        remedies.depth_scaled_init(made(0.02 / math.sqrt(8)), X)  # as GPT-2 does
+    assert remedies.depth_scaled_init(made(0.02 / math.sqrt(8)), X, scaled="allow").changes
+    copied = made(0.02)
+    remedies.depth_scaled_init(copied, X)
+    with pytest.raises(ValueError, match="already"):  # of a copy no record is kept
+        remedies.depth_scaled_init(copy.deepcopy(copied), X)
+    for fine in (
+        made(0.02),
+        made(0.02 / math.sqrt(2)),
+        # by fan-in, a last matrix of 4 times as many inputs is half as large; so is 1/sqrt(4)
+        made(0.02 / 2, blocks=4, width=4 * WIDTH),
+        nn.Sequential(linear(), nn.TransformerEncoderLayer(WIDTH, 2, 24, batch_first=True)),
+    ):
+        assert remedies.depth_scaled_init(fine, X[None]).changes
+
+
+def test_a_gpt_of_transformers_is_scaled_as_it_is_made() -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 3, "n_head": 2, "vocab_size": 20, "n_positions": 8}
+    config = transformers.GPT2Config(bos_token_id=0, eos_token_id=0, **sizes)
+    with pytest.raises(
+        ValueError, match=r"start 0\.[34]\d+ to 0\.4\d+ times as large as the others"
+    ):  # 1/sqrt(6)
+        remedies.depth_scaled_init(transformers.GPT2Model(config), torch.tensor([[1, 2, 3]]))
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_an_open_intervention_is_named(name: str) -> None:
+    model = net(linear())
+    for around in (model, model[1], nn.Sequential(model)):
+        with (
+            intervene(around, shortcut=False),
+            pytest.raises(ValueError, match="an intervention is open on the model"),
+        ):
+            REMEDIES[name](model, X)
+    assert REMEDIES[name](model, X).changes
+
+
+@pytest.mark.parametrize("optimizer", [3, "adam", []])
+def test_what_is_no_optimizer_is_told_with_its_value(optimizer: Any) -> None:
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"torch.optim.Optimizer that there is already, or None, got {optimizer!r}"),
+    ):
+        remedies.scale_branches(net(linear()), X, alpha=0.5, optimizer=optimizer)
+
+
+def test_a_branch_behind_an_activation_is_told_what_else_there_is() -> None:
+    for end, alpha, other in (
+        (nn.ReLU(), 0.5, "depth_scaled_init"),
+        (nn.ReLU(), 0.0, "write the factor into the forward"),
+        (nn.Tanh(), 0.0, "zero_init_branches"),
+        (nn.Tanh(), 0.5, "write the factor into the forward"),
+    ):
+        with pytest.raises(ValueError, match=f"not linear; {other}"):
+            remedies.scale_branches(net(linear(), end), X, alpha=alpha)
 
 
 @pytest.mark.parametrize("name", REMEDIES)

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 from torch.optim import Optimizer
 
+from skipscope.records import Site
 from skipscope.remedies.ends import End, owner_of
-from skipscope.remedies.factor import Learned
+from skipscope.remedies.factor import Learned, channels_of, instead
 from skipscope.remedies.treatment import Account, Change, Trained, Treatment
+from skipscope.rule import listed
 
 __all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
 
 #: A branch scale below this and a last matrix at 0: no gradient to speak of.
 SMALL_SCALE = 0.1
+#: Activations that a factor above 0 goes through.
+_KEEPS_FACTORS = ("relu", "leakyrelu")
 
 
 def zero_init_branches(
@@ -64,7 +68,7 @@ def zero_init_branches(
     """
     work = Treatment("zero_init_branches", model, example, kwargs, sites, trained)
     for site, end in work.each():
-        work.refuse(site, _why_not_zero(work, end))
+        work.refuse(site, _why_not_zero(work, site, end))
     work.stop_if_refused()
     account = work.multiply(lambda site: 0.0)
     work.prove_awake()
@@ -77,6 +81,7 @@ def depth_scaled_init(
     factor: float | None = None,
     sites: str | Sequence[str] | None = None,
     trained: Trained = "refuse",
+    scaled: Literal["refuse", "allow"] = "refuse",
     **kwargs: Any,
 ) -> Account:
     """Multiplies what each branch ends in by 1/sqrt(N), N being the sites of its stream.
@@ -90,12 +95,32 @@ def depth_scaled_init(
         sites: names of sites, module paths (with `*` and `?`) or class names; None: all
             block-level sites.
         trained: "allow" to do it to weights that are trained or loaded, which changes the function.
+        scaled: "allow" to do it to what is scaled already: by this remedy, or by the model's own
+            initialisation, which makes the last matrices about so much smaller than the others.
         **kwargs: keyword arguments of the forward.
 
     Raises:
-        ValueError: the change would not be that of the branch's scale; each site is named with its
-            reason.
+        ValueError: the change would not be that of the branch's scale, would be none, or is made
+            already; each site is named with its reason.
+
+    Example:
+        >>> import torch
+        >>> class Block(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = nn.Linear(4, 4, bias=False)
+        ...         nn.init.ones_(self.fc.weight)
+        ...     def forward(self, x):
+        ...         return x + self.fc(x)
+        >>> print(depth_scaled_init(nn.Sequential(*(Block() for _ in range(4))), torch.ones(2, 4)))
+        depth_scaled_init: 4 branches
+          0  0.fc.weight  1 -> 0.5
+          1  1.fc.weight  1 -> 0.5
+          2  2.fc.weight  1 -> 0.5
+          3  3.fc.weight  1 -> 0.5
     """
+    if scaled not in ("refuse", "allow"):
+        raise ValueError(f'depth_scaled_init: scaled is "refuse" or "allow", got {scaled!r}')
     if factor is not None and not (_is_number(factor) and factor > 0):
         raise ValueError(
             f"depth_scaled_init: factor must be a finite number above 0, got {factor!r}; None "
@@ -103,10 +128,22 @@ def depth_scaled_init(
         )
     work = Treatment("depth_scaled_init", model, example, kwargs, sites, trained)
     for site, end in work.each():
-        work.refuse(site, _why_not_linear(end, but=("relu", "leakyrelu")))
+        work.refuse(site, _why_not_linear(end, but=_KEEPS_FACTORS))
+        if work.stays_zero(end):
+            first = next(iter(end.parameters), "it")
+            work.refuse(site, f"{first} is 0 and stays 0, whatever it is multiplied by")
     work.stop_if_refused()
     count = {stream.index: len(stream.sites) for stream in work.ends.sites.streams}
-    return work.multiply(lambda site: factor or 1 / math.sqrt(count[site.stream]))
+
+    def by(site: Site) -> float:
+        return factor or 1 / math.sqrt(count[site.stream])
+
+    if scaled != "allow":
+        work.refuse_scaled(by)
+        work.stop_if_refused()
+    account = work.multiply(by)
+    work.remember(by)
+    return account
 
 
 def scale_branches(
@@ -153,6 +190,11 @@ def scale_branches(
         raise ValueError(f"{remedy}: alpha is a finite number, got {alpha!r}")
     if alpha == 0 and learned == "no":
         raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
+    if optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise ValueError(
+            f"{remedy}: optimizer is a torch.optim.Optimizer that there is already, or None, got "
+            f"{optimizer!r}"
+        )
     if optimizer is not None and learned != "no":
         raise ValueError(
             f"{remedy}: the optimizer was built before and holds none of the new parameters, so "
@@ -161,9 +203,12 @@ def scale_branches(
     leave: Trained = "allow" if alpha == 1 and learned != "no" else trained
     work = Treatment(remedy, model, example, kwargs, sites, leave)
     for site, end in work.each():
-        work.refuse(site, _why_not_linear(end) or _why_not_one_module(work, end, learned))
+        work.refuse(
+            site,
+            _why_not_linear(end, alpha=alpha) or _why_not_one_module(work, end, alpha, learned),
+        )
         if alpha == 0:
-            work.refuse(site, _why_zero_already(work, end))
+            work.refuse(site, _why_zero_already(work, site, end))
     work.stop_if_refused()
     return work.scale(alpha, learned)
 
@@ -173,34 +218,32 @@ def _is_number(value: Any) -> bool:
 
 
 # ---------------------------------------------------------------------- why not
-def _why_not_linear(end: End, but: Sequence[str] = ()) -> str:
-    """Why a factor at the branch's last weight is none of the branch."""
+def _why_not_linear(end: End, but: Sequence[str] = (), alpha: float | None = None) -> str:
+    """Why a factor at the branch's last weight is none of the branch.
+
+    Args:
+        end: how the branch ends.
+        but: activations that keep a factor.
+        alpha: the factor, where another remedy could stand in.
+    """
     bent = [name for name in end.activations if name not in but]
     if end.gated:
         return "it ends in a gate and a value from one weight (a GLU), whose product scales twice"
-    if bent:
-        return f"it ends in {bent[0]} behind its last weight, which is not linear"
-    return ""
+    if not bent:
+        return ""
+    kept = alpha is not None and (alpha == 0) != set(bent).issubset(_KEEPS_FACTORS)
+    other = instead(alpha or 0) if kept else "; write the factor into the forward, behind it"
+    return f"it ends in {bent[0]} behind its last weight, which is not linear{other}"
 
 
-def _why_not_zero(work: Treatment, end: End) -> str:
-    """Why a branch would be dead, or jump, with its last weight at 0."""
-    if end.gated:
-        return (
-            "it ends in a gate and a value from one weight (a GLU): at 0 both are, and so is every "
-            "gradient, for ever"
-        )
-    if end.activations:
-        return (
-            f"it ends in {end.activations[0]} behind its last weight: at 0 a ReLU has no gradient "
-            "and the branch is dead for ever"
-        )
+def _why_not_zero(work: Treatment, site: Site, end: End) -> str:
+    """Why a branch with its last weight at 0 would hardly wake; the proof finds what never does."""
     if abs(end.alpha) < SMALL_SCALE:
         return f"its branch scale is {end.alpha:g}: with the last weight at 0 it hardly ever wakes"
-    return _why_zero_already(work, end)
+    return _why_zero_already(work, site, end)
 
 
-def _why_zero_already(work: Treatment, end: End) -> str:
+def _why_zero_already(work: Treatment, site: Site, end: End) -> str:
     for name in end.parameters:
         size = work.size(name)
         if "scale" in end.kinds and size < SMALL_SCALE:
@@ -209,30 +252,43 @@ def _why_zero_already(work: Treatment, end: End) -> str:
                 "gradient"
             )
     weights = [name for name in end.parameters if not name.endswith("bias")]
-    if weights and all(work.size(name) == 0 for name in weights):
+    if not weights or any(work.size(name) != 0 for name in weights):
+        return ""
+    others = work.zeros(site, end)
+    if not others:
         return f"{weights[0]} is 0 already"
-    return ""
+    return (
+        f"{weights[0]} is 0 already and so is {listed(others)}, so none of them gets a gradient: "
+        f"draw {listed(others)} again (torch.nn.init) and leave {weights[0]} at 0"
+    )
 
 
-def _why_not_one_module(work: Treatment, end: End, learned: Learned) -> str:
+def _why_not_one_module(work: Treatment, end: End, alpha: float, learned: Learned) -> str:
     owners = {owner_of(name) for name in end.parameters}
     if len(owners) != 1:
-        return f"its last values come from {len(owners)} modules"
-    module = work.model.get_submodule(work.ends.carrier(end))
-    if not isinstance(module, _SCALABLE):
-        return f"its last operation is not a module of its own, but within {type(module).__name__}"
+        return f"its last values come from {len(owners)} modules{instead(alpha)}"
+    path, module, output = work.carrier(end)
+    if output is None:
+        within = path or "the model"
+        return f"{within}, in which its last weight works, returns no tensor{instead(alpha)}"
     if hasattr(module, "branch_scale"):
         return "it has a branch_scale already"
-    if learned == "channel" and "norm" in end.kinds:
-        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
+    if learned == "channel":
+        return _why_no_channels(work, end, module, output)
     return ""
 
 
-_SCALABLE = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
-    nn.modules.batchnorm._BatchNorm,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.MultiheadAttention,
-)
+def _why_no_channels(work: Treatment, end: End, module: nn.Module, output: tuple[int, ...]) -> str:
+    """Why there is no one factor for each channel, beside those that the branch has."""
+    if "norm" in end.kinds:
+        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
+    if "scale" in end.kinds:
+        return 'it ends in a trained factor already: use "scalar"'
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return ""
+    sizes = {size for name in end.parameters for size in work.shape(name)}
+    if end.convolved or not sizes.issuperset(channels_of(module, output)):
+        return (
+            f'the channels of what {type(module).__name__} returns are not its last: use "scalar"'
+        )
+    return ""

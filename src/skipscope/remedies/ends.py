@@ -20,11 +20,12 @@ from skipscope.additions import Additions
 from skipscope.example import run_example
 from skipscope.find import Found, SiteRegistry
 from skipscope.find.node import Branch, Edge, Node
-from skipscope.find.paths import canonical
 from skipscope.find.vocabulary import MATRIX, PASSES, Op, plain
 from skipscope.find.walk import parameters_of
 from skipscope.intervention.rehearsal import Key, Rehearsal
 from skipscope.records import Site, SiteMap
+from skipscope.remedies.named import modules_of
+from skipscope.remedies.named import parameters_of as named
 from skipscope.restore import unchanged
 
 _FOLLOWED = frozenset({Op.SCALE, Op.ADD, Op.ACTIVATION, Op.CONCATENATE, Op.SLICE})
@@ -43,6 +44,7 @@ class End:
     sliced: bool = False  #: the result is a part of what they make
     bare_norm: bool = False  #: it ends in a norm without weight
     unclear: str = ""  #: an operation that cannot be followed
+    convolved: bool = False  #: a matrix of them is that of a convolution
     alpha: float = 1.0  #: the addition's own factor
 
 
@@ -53,7 +55,9 @@ class Ends:
     sites: SiteMap
     ends: Mapping[Key, End]
     uses: Mapping[str, int]  #: how often the forward reads each parameter
-    called: frozenset[str]  #: paths of the modules that ran
+    #: of each module that ran, by its path: the shape of the tensor that it returned, alone or as
+    #: the first of a tuple; None where it returned something else
+    outputs: Mapping[str, tuple[int, ...] | None]
 
     def at(self, site: Site) -> End:
         """The end of a site's branch."""
@@ -66,7 +70,7 @@ class Ends:
         calls the owner (an attention's `out_proj`), the nearest one around it that is called.
         """
         path = owner_of(next(iter(end.parameters)))
-        while path and canonical(path) not in self.called:
+        while path and path not in self.outputs:
             path = path.rpartition(".")[0]
         return path
 
@@ -95,16 +99,35 @@ def ends_of(
         model.eval()
         reading = _Reading(model)
         try:
-            with reading.places, Additions(reading):
+            with reading.places, _outputs_of(model) as outputs, Additions(reading):
                 output = run_example(remedy, model, example, kwargs)
             sites = SiteRegistry().site_map(
                 reading.found.values(), reading.observations.unseen, reading.places.called
             )
             ends = {key: reading.end(found) for key, found in reading.found.items()}
-            called = frozenset(reading.places.called)
-            return Ends(sites, ends, _uses(model, output), called)
+            return Ends(sites, ends, _uses(model, output), outputs)
         finally:
             reading.close()
+
+
+@contextmanager
+def _outputs_of(model: nn.Module) -> Iterator[dict[str, tuple[int, ...] | None]]:
+    """The shapes of what the modules return while the context is open, as `Ends.outputs`."""
+    outputs: dict[str, tuple[int, ...] | None] = {}
+
+    def hook(path: str) -> Callable[..., None]:
+        def note(module: nn.Module, args: object, output: object) -> None:
+            first = output[0] if isinstance(output, tuple) and output else output
+            outputs[path] = tuple(first.shape) if isinstance(first, Tensor) else None
+
+        return note
+
+    handles = [m.register_forward_hook(hook(path)) for path, m in modules_of(model).items()]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -126,7 +149,7 @@ class _Reading(Rehearsal):
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self._from: dict[Key, list[Edge | None]] = {}
-        self._matrices = {name for name, weight in model.named_parameters() if weight.dim() > 1}
+        self._matrices = {name for name, weight in named(model).items() if weight.dim() > 1}
 
     def _on_part(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         addition = self._addition
@@ -158,6 +181,7 @@ class _Reading(Rehearsal):
             end.parameters.update(dict.fromkeys(own))
         elif node.op in _WEIGHTED and own:
             self._take(end, "norm" if node.op is Op.NORM else "matrix", own)
+            end.convolved |= node.op is Op.CONVOLUTION
         elif node.op in (Op.SCALE, Op.MASK) and own:  # with a cast behind it, it looks like a mask
             self._take(end, "scale", own)
         elif node.op is Op.NORM:
@@ -201,6 +225,7 @@ class _Reading(Rehearsal):
         end.gated |= value.gated
         end.sliced |= value.sliced
         end.bare_norm |= value.bare_norm
+        end.convolved |= value.convolved
         end.unclear = end.unclear or value.unclear
 
 
@@ -210,7 +235,7 @@ def _name(node: Node) -> str:
 
 def _uses(model: nn.Module, output: Any) -> dict[str, int]:
     """How often each parameter is read, as the graph of the output tells."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in named(model).items()}
     counts: Counter[str] = Counter()
     leaves = tree_leaves(dict(output) if isinstance(output, Mapping) else output)
     todo: list[Any] = [leaf.grad_fn for leaf in leaves if isinstance(leaf, Tensor)]

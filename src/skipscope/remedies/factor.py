@@ -28,11 +28,14 @@ TOLERANCE = 0.01
 class Factor:
     """`branch_scale` of a module, and the hook that multiplies its output by it."""
 
-    def __init__(self, path: str, module: nn.Module, learned: Learned) -> None:
+    def __init__(
+        self, path: str, module: nn.Module, learned: Learned, output: tuple[int, ...]
+    ) -> None:
         self.path = path
         self._module = module
         weight = next(module.parameters())
-        self.value = torch.ones(_shape(module, learned), dtype=weight.dtype, device=weight.device)
+        shape = channels_of(module, output) if learned == "channel" else ()
+        self.value = torch.ones(shape, dtype=weight.dtype, device=weight.device)
         if learned == "no":
             module.register_buffer("branch_scale", self.value)
         else:
@@ -50,25 +53,43 @@ class Factor:
         del self._module.branch_scale
 
 
-def _shape(module: nn.Module, learned: Learned) -> tuple[int, ...]:
-    if learned != "channel":
-        return ()
+def channels_of(module: nn.Module, output: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one number for each channel of what a module returns."""
     if isinstance(module, nn.modules.conv._ConvNd):
         return (module.out_channels, *[1] * len(module.kernel_size))
-    if isinstance(module, nn.MultiheadAttention):
-        return (module.embed_dim,)
-    return (int(module.out_features),)  # type: ignore[arg-type]
+    return output[-1:]
+
+
+def instead(alpha: float) -> str:
+    """What does the same to the weights, where no module's output can be multiplied.
+
+    >>> instead(0.5)
+    '; depth_scaled_init(..., factor=0.5) multiplies its last weights instead'
+    """
+    if alpha == 0:
+        return "; zero_init_branches sets its last weights to 0 instead"
+    if alpha < 0:
+        return ""
+    return f"; depth_scaled_init(..., factor={alpha:g}) multiplies its last weights instead"
 
 
 def _times_branch_scale(module: nn.Module, args: object, output: Any) -> Any:
     """A hook of the module's own: copies and pickles take it along.
 
     An attention returns its weights as well, which are none of the branch.
+
+    Raises:
+        TypeError: it returns something else than in the forward that proved the factor.
     """
     scale: Tensor = module.branch_scale  # type: ignore[assignment]
-    if isinstance(output, tuple):
+    if isinstance(output, Tensor):
+        return output * scale
+    if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
         return (output[0] * scale, *output[1:])
-    return output * scale
+    raise TypeError(
+        f"branch_scale multiplies a tensor, or the first of a tuple, and {type(module).__name__} "
+        f"returned {type(output).__name__}"
+    )
 
 
 class Branches:

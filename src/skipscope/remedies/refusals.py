@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
+from skipscope.find.paths import canonical
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, owner_of
+from skipscope.remedies.named import modules_of, parameters_of
 from skipscope.rule import listed
 
 #: A fresh parameter was written to so often at most, by its initialisation.
@@ -21,7 +23,7 @@ class Refusals:
 
     def __init__(self, model: nn.Module, ends: Ends, sites: Sequence[Site]) -> None:
         self._ends = ends
-        self._parameters = dict(model.named_parameters())
+        self._parameters = parameters_of(model)
         self._weights = _weight_norms(model)
         self._computed = _computed(model)
         self._tied = _tied(model)
@@ -103,14 +105,15 @@ class Refusals:
 def why_trained(model: nn.Module) -> str:
     """What says that a model's weights are not those of a fresh start; "" where nothing does.
 
-    A state that was loaded into a net without norms before any step leaves no trace to see.
+    Initialisations write as optimizers do, so the first few steps are not told from one; a net
+    without norms that was loaded or copied leaves no trace to see.
     """
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters_of(model).items():
         if parameter.grad is not None:
             return f"{name} has a gradient"
         if not parameter.is_inference() and parameter._version > FRESH_WRITES:
             return f"{name} was written to {parameter._version} times"
-    for name, module in model.named_modules():
+    for name, module in modules_of(model).items():
         seen = getattr(module, "num_batches_tracked", None)
         if isinstance(seen, torch.Tensor) and seen.numel() == 1 and int(seen) > 0:
             return f"{name} has normalised {int(seen)} batches"
@@ -125,7 +128,7 @@ def why_trained(model: nn.Module) -> str:
 def _weight_norms(model: nn.Module) -> dict[str, str]:
     """The g and v of weight_norm, by parameter."""
     found: dict[str, str] = {}
-    for path, module in model.named_modules():
+    for path, module in modules_of(model).items():
         at = f"{path}." if path else ""
         for name, _ in module.named_parameters(recurse=False):
             if name.endswith("_g") and hasattr(module, f"{name[:-2]}_v"):
@@ -140,7 +143,7 @@ def _weight_norms(model: nn.Module) -> dict[str, str]:
 def _computed(model: nn.Module) -> dict[str, str]:
     """Modules whose weight is computed, with what computes it; weight_norm keeps the scale."""
     found: dict[str, str] = {}
-    for path, module in model.named_modules():
+    for path, module in modules_of(model).items():
         hooks = [type(hook).__name__ for hook in module._forward_pre_hooks.values()]
         if "SpectralNorm" in hooks:
             found[path] = "spectral_norm"
@@ -155,7 +158,8 @@ def _tied(model: nn.Module) -> dict[str, str]:
     """Parameters that have a second name, with that."""
     first: dict[int, str] = {}
     tied: dict[str, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        name = canonical(path)
         if first.setdefault(id(parameter), name) != name:
             tied.setdefault(first[id(parameter)], name)
     return tied

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from skipscope.acting import ACTING
 from skipscope.example import check_model
 from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
 from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of
-from skipscope.remedies.factor import PROBE, Branches, Factor, Learned
+from skipscope.remedies.factor import PROBE, Branches, Factor, Learned, instead
+from skipscope.remedies.named import modules_of, parameters_of
 from skipscope.remedies.refusals import Refusals, why_trained
+from skipscope.remedies.scaled import Pair, made_small, remember, why_done, why_small
 from skipscope.restore import unchanged
+from skipscope.rule import listed
 from skipscope.selection import asked, chosen
+
+#: Activations without gradient at 0.
+FLAT_AT_ZERO = frozenset({"relu", "threshold", "hardtanh"})
 
 Trained = Literal["refuse", "allow"]
 
@@ -78,9 +86,16 @@ class Treatment:
     ) -> None:
         check_model(remedy, model)
         names = asked(remedy, sites)
+        own = {id(module) for module in model.modules()}
+        for other, sums in ACTING.items():
+            if not own.isdisjoint(map(id, other.modules())):
+                raise ValueError(
+                    f"{remedy}: an intervention is open on the model ({sums}), so its sums are not "
+                    "its own; call it outside of that context"
+                )
         if trained not in ("refuse", "allow"):
             raise ValueError(f'{remedy}: trained is "refuse" or "allow", got {trained!r}')
-        hollow = next((name for name, p in model.named_parameters() if p.is_meta), None)
+        hollow = next((name for name, p in parameters_of(model).items() if p.is_meta), None)
         if hollow is not None:
             raise ValueError(
                 f"{remedy}: {hollow} is on the meta device and holds no numbers; load or make the "
@@ -97,20 +112,70 @@ class Treatment:
         self._example, self._kwargs = example, kwargs
         self.ends: Ends = ends_of(remedy, model, example, kwargs)
         self._chosen = chosen(self.ends.sites, names, remedy)
-        self._tensors = dict(model.named_parameters())
+        self._tensors = parameters_of(model)
+        self._modules = modules_of(model)
         self._refusals = Refusals(model, self.ends, self._chosen)
 
     def each(self) -> list[tuple[Site, End]]:
         """The sites to act on, with their ends."""
         return [(site, self.ends.at(site)) for site in self._chosen]
 
+    def carrier(self, end: End) -> tuple[str, nn.Module, tuple[int, ...] | None]:
+        """The module whose output holds what a branch ends in: path, itself, shape of its output.
+
+        The shape is None where that is no tensor.
+        """
+        path = self.ends.carrier(end)
+        return path, self._modules[path], self.ends.outputs[path]
+
     def size(self, name: str) -> float:
         """Root of the mean square of a parameter's entries."""
         return _size(self._tensors[name])
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a parameter."""
+        return tuple(self._tensors[name].shape)
+
     def refuse(self, site: Site, why: str) -> None:
         """Notes a reason, where there is one."""
         self._refusals.note(site, why)
+
+    def stays_zero(self, end: End) -> bool:
+        """Whether all that a factor would change is 0."""
+        return all(self.size(name) == 0 for name in self._refusals.changeable(end))
+
+    def refuse_scaled(self, factor: Callable[[Site], float]) -> None:
+        """Notes which branches are scaled already, by this remedy or as they were made."""
+        for site, end in self.each():
+            names = self._refusals.changeable(end)
+            self.refuse(site, why_done(self._tensors[name] for name in names))
+        pairs = [pair for site, end in self.each() for pair in self._pairs(site, end, factor(site))]
+        if made_small(pairs):
+            for site in dict.fromkeys(pair.site for pair in pairs):
+                self.refuse(site, why_small(pairs))
+
+    def _pairs(self, site: Site, end: End, factor: float) -> Iterator[Pair]:
+        """The last matrix of a branch beside each other one that is not 0."""
+        shapes = {n: self.shape(n) for n in site.parameters if self._tensors[n].dim() == 2}
+        sizes = {name: size for name in shapes if (size := self.size(name)) > 0}
+        last = [name for name in sizes if name in end.parameters]
+        if end.kinds != {"matrix"} or not last:
+            return
+        for other in (name for name in sizes if name not in end.parameters):
+            ratio = sizes[last[0]] / sizes[other]
+            both: Any = shapes[last[0]], shapes[other]
+            yield Pair(site, ratio, factor, both)
+
+    def remember(self, factor: Callable[[Site], float]) -> None:
+        """Keeps what was multiplied, so that a second time is noticed."""
+        for site, end in self.each():
+            for name in self._refusals.changeable(end):
+                remember(self._tensors[name], factor(site))
+
+    def zeros(self, site: Site, end: End) -> list[str]:
+        """Matrices and numbers of a branch, before its end, that are 0 all over."""
+        before = [name for name in site.parameters if name not in end.parameters]
+        return [n for n in before if self._tensors[n].dim() != 1 and self.size(n) == 0]
 
     def stop_if_refused(self) -> None:
         """Raises with all reasons."""
@@ -129,7 +194,8 @@ class Treatment:
                     tensor.mul_(factor(site))
                     if factor(site) == 0.0:
                         tensor.zero_()  # NaN times 0 is NaN
-                    changes.append(Change(site.name, name, before, _size(tensor)))
+                    if before != 0:  # a bias at 0 stays as it is
+                        changes.append(Change(site.name, name, before, _size(tensor)))
         return Account(self.remedy, tuple(changes))
 
     def prove_awake(self) -> None:
@@ -142,12 +208,12 @@ class Treatment:
                 self.model.eval()
                 look = Look(self.remedy, self.model, self._example, self._kwargs, None)
             zero = look.zero()
-            for site in self._chosen:
+            for site, end in self.each():
                 key = _key(site)
                 if key in look.nonzero():
                     self.refuse(site, "with its last weight at 0 the branch is not 0")
                 elif zero.get(key, True) is False:
-                    self.refuse(site, "at 0 it gets no gradient: another factor of it is 0 as well")
+                    self.refuse(site, self._why_asleep(site, end))
             self.stop_if_refused()
         except BaseException:
             with torch.no_grad():
@@ -155,18 +221,38 @@ class Treatment:
                     self._tensors[name].copy_(before)
             raise
 
+    def _why_asleep(self, site: Site, end: End) -> str:
+        if end.gated:
+            return (
+                "its gate and its value come from one weight: at 0 both are, and so is every "
+                "gradient, for ever"
+            )
+        others = self.zeros(site, end)
+        flat = [name for name in end.activations if name in FLAT_AT_ZERO]
+        if flat and not others:
+            return (
+                f"it ends in {flat[0]} behind its last weight, which has no gradient "
+                "at 0: the branch would be dead for ever"
+            )
+        named = f" ({listed(others)})" if others else ""
+        return (
+            f"at 0 it gets no gradient: another factor of it is 0 as well{named}; draw that one "
+            "again (torch.nn.init)"
+        )
+
     def scale(self, alpha: float, learned: Learned) -> Account:
         """Hangs a factor on the module that each branch ends in, and proves it; else undoes all."""
         before = self._branches()
         factors = []
         try:
             for site, end in self.each():
-                path = self.ends.carrier(end)
-                factors.append((site, Factor(path, self.model.get_submodule(path), learned)))
+                path, module, output = self.carrier(end)
+                factors.append((site, Factor(path, module, learned, output or ())))
                 factors[-1][1].set(PROBE)
             after = self._branches(before)
             for site, factor in factors:
-                self.refuse(site, after.why_not(_key(site), PROBE, factor.path or "the model"))
+                why = after.why_not(_key(site), PROBE, factor.path or "the model")
+                self.refuse(site, why and why + instead(alpha))
             self.stop_if_refused()
         except BaseException:
             for _, factor in factors:
@@ -174,6 +260,8 @@ class Treatment:
             raise
         for _, factor in factors:
             factor.set(alpha)
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # code that was compiled before knows nothing of new hooks
         made = [factor.value for _, factor in factors if isinstance(factor.value, nn.Parameter)]
         changes = [
             Change(site.name, f"{factor.path}.branch_scale".lstrip("."), 1.0, alpha)

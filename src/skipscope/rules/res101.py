@@ -32,6 +32,18 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _NEAR_ZERO = 1e-3
+_LOOK = (
+    "look at the last weights of the branch (its output matrix, or the scale of its last norm): an "
+    "initialisation, a loaded or converted weight, or a factor applied twice"
+)
+_STAGE_ADVICE = (
+    (
+        "for the next run, start the last layers smaller (1/sqrt(depth)): "
+        "skipscope.remedies.depth_scaled_init(model, x)"
+    ),
+    "or start each branch at 0: skipscope.remedies.zero_init_branches(model, x)",
+    "a longer warm-up or a lower learning rate",
+)
 
 
 @rule(
@@ -113,10 +125,13 @@ def branch_dominance(
     What to try:
         * look at the last weights of the branch (its output matrix, or the scale of its last
           norm): an initialisation, a loaded or converted weight, or a factor applied twice
-        * a longer warm-up or a lower learning rate for this block
-        * for the next run, multiply the branch by expected r / measured r:
-          skipscope.remedies.scale_branches(model, x, alpha=..., sites="..."), or start the last
-          layers smaller (1/sqrt(depth)): skipscope.remedies.depth_scaled_init(model, x)
+        * one site: for the next run, multiply that branch by expected r / measured r:
+          skipscope.remedies.scale_branches(model, x, sites=["..."], alpha=...), where the finding
+          fills both in; a factor for all branches, as depth_scaled_init has without `sites`, leaves
+          this one as far from its siblings as it was
+        * a whole stage: for the next run, start the last layers smaller (1/sqrt(depth)):
+          skipscope.remedies.depth_scaled_init(model, x)
+        * a longer warm-up or a lower learning rate
     When it is wrong:
         Projections, the first site of a stream or stage and the whole first block behind an
         embedding are never judged: r = 51 there is by design with an embedding of standard
@@ -251,6 +266,21 @@ def _site_hit(
         last_step=streak.steps[1],
         evidence={**evidence, **weights},
         cause=cause,
+        advice=site_advice(site.name, wanted / r),
+    )
+
+
+def site_advice(site: str, alpha: float) -> tuple[str, ...]:
+    """What to try where one site dominates; `alpha` is expected r / measured r."""
+    at, factor = f'model, x, sites=["{site}"]', short(alpha)
+    return (
+        _LOOK,
+        (
+            "for the next run, multiply this branch by expected r / measured r: "
+            f"skipscope.remedies.scale_branches({at}, alpha={factor}), or its last weights: "
+            f"skipscope.remedies.depth_scaled_init({at}, factor={factor})"
+        ),
+        "a longer warm-up or a lower learning rate for this block",
     )
 
 
@@ -358,4 +388,5 @@ def _stage_hit(
             "median r*sqrt(k+1)": float(level[row]),
             "slope": float(slope[row]),
         },
+        advice=_STAGE_ADVICE,
     )

@@ -12,6 +12,7 @@ from skipscope.history import Table
 from skipscope.records import Group, Parameter, Severity, Site, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
 from skipscope.rule.branch_updates import BranchUpdates, real_steps, running
+from skipscope.rule.dead_advice import dead_advice
 from skipscope.rule.decayed import decay_cause, decayed_scales
 from skipscope.rule.gates import after_warmup
 from skipscope.rule.siblings import of_branch
@@ -120,8 +121,8 @@ def dead_branch(
         * put every parameter of the branch into an optimizer group (a name or shape filter often
           leaves scalars out), with a learning rate above 0
         * start exactly one factor of the branch at 0: the last one, and not the one before a ReLU
-          or in front of a gate that is 0 as well; skipscope.remedies.zero_init_branches(model, x)
-          does so and refuses the others
+          or in front of a gate that is 0 as well; where two are 0, draw the earlier one again.
+          skipscope.remedies.zero_init_branches(model, x) makes such a start of a live branch
         * if r is small and not 0, raise the branch's coefficient to about 1/sqrt(depth), or its
           learning rate
     When it is wrong:
@@ -232,6 +233,7 @@ def _exact(seen: _Seen, flow: BranchUpdates, real: int, unseen: int) -> Iterator
             f"exact: needs {real} optimizer steps with lr > 0 between captures, has {most}"
         )
     yield from _together(
+        seen,
         dead,
         "r = 0 on every capture over {steps} optimizer steps at {names}",
         "r above 0 within 1 to 3 steps (zero-initialised branches wake up)",
@@ -276,9 +278,10 @@ def _moves(seen: _Seen, parameter: Parameter, first: int, last: int) -> bool:
     return real_steps(seen.lr.steps, seen.running, groups, first, last) > 0
 
 
-def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator[Hit]:
+def _together(seen: _Seen, dead: Sequence[_Dead], message: str, expectation: str) -> Iterator[Hit]:
     """One hit for all sites with the same kind of cause."""
     kinds = list(dict.fromkeys(one.kind for one in dead))
+    matrices = {p.name for p in seen.parameters if len(p.shape) > 1}
     for kind in kinds:
         group = [one for one in dead if one.kind == kind]
         blamed = dict.fromkeys(name for one in group for name in one.blamed)
@@ -296,6 +299,7 @@ def _together(dead: Sequence[_Dead], message: str, expectation: str) -> Iterator
             severity=severity,
             evidence={**group[0].evidence, "kind": kind, "sites": float(len(group))},
             cause=_cause_of(kind, tuple(blamed)),
+            advice=dead_advice(kind, [one.blamed for one in group], matrices),
         )
 
 
@@ -328,11 +332,14 @@ def _starved(
     low = [replace(one, kind=_reading(loss)) for one in dead if one.kind != "starved"]
     wanted = f"r above {short(limits.weak)} or rising, {limits.settled} steps past warm-up"
     yield from _together(
+        seen,
         starved,
         "starved: r {r} and not rising at {names}",
         wanted,
     )
-    yield from _together(low, "low contribution: r {r} at {names}, with normal gradients", wanted)
+    yield from _together(
+        seen, low, "low contribution: r {r} at {names}, with normal gradients", wanted
+    )
 
 
 def _reading(loss: Table | None) -> str:
