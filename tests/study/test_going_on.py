@@ -311,8 +311,10 @@ def test_ctrl_c_ends_a_script_shortly_and_says_that_it_goes_on(tmp_path: Path, j
     """As a terminal sends it: to all processes of the script at once."""
     script, folder = tmp_path / "script.py", tmp_path / "study"
     script.write_text(
+        "import signal\n"
         "from tests.study.nets import slow_net, study\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's & ignores it
         f"    study(slow_net, steps=50).run({str(folder)!r}, jobs={jobs}, progress=False)\n"
     )
     process = subprocess.Popen(
