@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from skipscope.acting import ACTING
+from skipscope.acting import sharing
 from skipscope.compiled import compiled_only, is_compiled
-from skipscope.find.paths import class_name
+from skipscope.find.paths import canonical, class_name
 from skipscope.options import Options
 from skipscope.records import Run
 
@@ -55,13 +55,29 @@ def describe_run(
         precision=str(parameter.dtype).removeprefix("torch.") if parameter is not None else "",
         compiled=is_compiled(trained),
         uncaptured=uncaptured(trained, options),
-        intervention=ACTING.get(model, ""),
+        intervention=_intervention(model),
         fresh=not state and not any(optimizer.state for optimizer in optimizers),
         rules={
             name: json.dumps(value)
             for name in ("select", "ignore", "thresholds")
             if (value := getattr(options, name)) is not None
         },
+    )
+
+
+def _intervention(model: nn.Module) -> str:
+    """What is done to the sums of a model, or of a part of it; "" where they are its own.
+
+    >>> from skipscope import intervene
+    >>> net = nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU())
+    >>> with intervene(net[0], branch_scale=0.5):
+    ...     _intervention(net), _intervention(net[0]), _intervention(net[1])
+    ('y = s + 0.5 F in 0', 'y = s + 0.5 F', '')
+    """
+    paths = {id(module): canonical(path) for path, module in model.named_modules()}
+    return "; ".join(
+        f"{words} in {paths[id(other)]}" if paths.get(id(other)) else words
+        for other, words in sharing(model)
     )
 
 

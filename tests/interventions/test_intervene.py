@@ -396,6 +396,11 @@ def test_a_control_that_changes_nothing_is_refused() -> None:
     assert len(cut.sites) == 1
     with intervene(chain), intervene(net):  # nothing is asked for
         chain(x), net(x)
+    net = nets.Net(nets.Block("add"))
+    nowhere = pytest.raises(ValueError, match="y = F nowhere")
+    with nowhere, intervene(net, shortcut=False):  # the sum is the loop's own
+        h = net.stem(x[:, : net.stem.in_features])
+        h + net.blocks[0].branch(h)
 
 
 def test_a_copy_of_the_model_is_not_intervened() -> None:

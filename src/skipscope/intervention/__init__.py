@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from skipscope.acting import ACTING
+from skipscope.acting import ACTING, sharing
 from skipscope.additions import Addition, EagerStance, Passing
 from skipscope.compiled import is_compiled
 from skipscope.example import check_model
@@ -101,7 +101,7 @@ def intervene(
     )
     with intervention:
         yield intervention
-    intervention.check_names()
+    intervention.check_end()
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,7 @@ class Intervention(Passing):
 
     # ------------------------------------------------------------------ attaching
     def __enter__(self) -> Intervention:
-        ours = set(self._model.modules())
-        if any(not ours.isdisjoint(other.modules()) for other in ACTING):
+        if any(sharing(self._model)):
             raise ValueError(
                 "intervene: another intervention is open on this model or on a part of it; close "
                 "it, or name all sites in one"
@@ -201,14 +200,15 @@ class Intervention(Passing):
     def __exit__(self, *_: object) -> None:
         self._attached.close()
 
-    def check_names(self) -> None:
-        """Whether every name was a site's in some forward.
+    def check_end(self) -> None:
+        """Whether it acted, and every name was a site's in some forward.
 
         Raises:
-            ValueError: one was not.
+            ValueError: a name was not, or it acted nowhere.
         """
         if self._rehearsed:
             self.arm.check_names(self._map)
+            self._check_acting()
 
     # ------------------------------------------------------------------ finding
     def _begin(self, call: Call | None, name: str) -> None:

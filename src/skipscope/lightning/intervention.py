@@ -63,13 +63,13 @@ class Intervention(CallbackBase):
         self._acting.enter_context(self.intervention)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tells of names that were no site's in any forward.
+        """Tells of names that were no site's in any forward, and of having acted nowhere.
 
         Raises:
-            ValueError: there is one.
+            ValueError: so it was.
         """
         if self.intervention is not None:
-            self.intervention.check_names()
+            self.intervention.check_end()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Ends."""
