@@ -129,7 +129,7 @@ def test_more_seeds_and_depths_are_taken_up(tmp_path: Path, less, more) -> None:
 def test_a_grid_that_moves_with_more_depths_is_refused(tmp_path: Path) -> None:
     """It is tried at the depth in the middle, where no other is asked for."""
     study(seeds=1, depths=(1, 2), rates=(0.1,)).run(tmp_path, progress=False)
-    with pytest.raises(StoreError, match=r"leaves out 2 trainings of it, as plain-d002-s0-lr0\.1"):
+    with pytest.raises(StoreError, match=r"plain-d002-s0-lr0\.1.* grid_depth"):
         study(seeds=1, depths=(1, 2, 3, 4), rates=(0.1,)).run(tmp_path, progress=False)
 
 
@@ -272,6 +272,18 @@ def test_a_verdict_on_fewer_trainings_does_not_stay(tmp_path: Path) -> None:
     write_reports(found, judge(found), tmp_path)
     made.run(tmp_path, progress=False)
     assert all(path.exists() for path in written)
+
+
+def test_a_verdict_that_was_written_meanwhile_does_not_stay(tmp_path: Path) -> None:
+    def judged(*given: Tensor) -> Tensor:
+        """A loss during which another process judges."""
+        if any(tmp_path.rglob("outcome.json")):
+            partly = load(tmp_path)
+            write_reports(partly, judge(partly), tmp_path)
+        return F.cross_entropy(*given)
+
+    study(seeds=1, loss_fn=judged).run(tmp_path, progress=False)
+    assert not [*tmp_path.glob("verdict.*"), *tmp_path.glob("runs.csv")]
 
 
 def test_trainings_of_an_unknown_study_are_not_taken_up(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def is_as_written(
     says = f"; it leaves out {counted(len(left), 'training')} of it, as {left[0]}" if left else ""
     raise StoreError(
         f"{folder} holds another study ({differences(found, wanted)}{says}): give another folder, "
-        "or remove this one. More seeds and depths are taken up where all else is the same"
+        "or remove this one. More seeds and depths are taken up where all else is the same (a grid "
+        "of learning rates stays at its depth by grid_depth)"
     )
 
 

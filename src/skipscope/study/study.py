@@ -238,14 +238,20 @@ class Study:
         cells = self.cells
         self._take_up(target, plan, notes, cells)
         waiting = [cell for cell in cells if load_outcome(target, cell) is None]
-        for name in FILES if waiting else ():  # they judge fewer trainings than there will be
-            (target / name).unlink(missing_ok=True)
-        bar = Progress(self.name, sum(c.depth for c in waiting), shown=progress and bool(waiting))
+        if waiting:
+            self._train(plan, waiting, target, jobs, progress)
+        return load(target)
+
+    def _train(
+        self, plan: Plan, waiting: Sequence[Cell], target: Path, jobs: int, progress: bool
+    ) -> None:
+        bar = Progress(self.name, sum(cell.depth for cell in waiting), shown=progress)
         with ExitStack() as stack:
+            _remove_verdict(target)
+            stack.callback(_remove_verdict, target)  # one that was written meanwhile
             stack.callback(bar.end)
             for outcome in stack.enter_context(closing(run_cells(plan, waiting, target, jobs))):
                 bar.add(outcome.cell.depth, outcome.cell.key)
-        return load(target)
 
     def _take_up(
         self, folder: Path, plan: Plan, notes: dict[str, str], cells: tuple[Cell, ...]
@@ -263,3 +269,9 @@ class Study:
         grid = tuple(sorted({self.lr, *self.rates})) if self.rates else ()
         evidence = Evidence(self.name, self.title, facts, (), self.lr, said, grid)
         save_plan(folder, Planned(evidence, cells, settings))
+
+
+def _remove_verdict(folder: Path) -> None:
+    """A verdict judges fewer trainings than there are, once others are added."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
