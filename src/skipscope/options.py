@@ -33,8 +33,8 @@ class Options:
             taken; each epoch gets at least three.
         preset: "train", or "debug" to record every step.
         sites: module paths (with `*` and `?`) or class names; only additions inside these are
-            measured. A named module without a visible addition is watched as a whole (shortcut =
-            its input).
+            measured; of a site's name its module counts. A named module without a visible addition
+            is watched as a whole (shortcut = its input).
         exclude: module paths or class names to leave out.
         select: codes of the rules to run; None runs all.
         ignore: codes of rules not to run.

@@ -16,6 +16,8 @@ from skipscope.records import Site, SiteMap
 
 Classes = Mapping[str, str]  #: of modules, by path
 
+ROOT = "model"  #: what stands for the model itself, whose path is empty
+
 
 def asked(caller: str, wanted: Any, *, indices: bool = False) -> tuple[Any, ...] | None:
     """What was given as `sites`: one name, several, or None for all; with `indices` these too.
@@ -119,7 +121,7 @@ def _at(known: SiteMap, wanted: str | int, classes: Classes) -> list[Site]:
         for site in known.sites
         if fnmatchcase(site.name, wanted)
         or lies_in(site.module, wanted, classes)
-        or (wanted == "model" and not site.module)
+        or (wanted == ROOT and not site.module)
     ]
     return [site for site in found if not site.nested] or found
 
@@ -127,7 +129,7 @@ def _at(known: SiteMap, wanted: str | int, classes: Classes) -> list[Site]:
 def _refuse(wanted: str | int, known: SiteMap, classes: Classes, caller: str) -> NoReturn:
     if isinstance(wanted, int):
         raise ValueError(f"{caller}: no site has index {wanted}; there are {len(known.sites)}")
-    names = {name for site in known.sites for name in (site.name, site.module or "model")}
+    names = {name for site in known.sites for name in (site.name, site.module or ROOT)}
     kinds = {kind for path, kind in classes.items() if any(lies_in(n, path, {}) for n in names)}
     raise ValueError(
         f"{caller}: no site is named {wanted!r} (find_residuals lists them)"

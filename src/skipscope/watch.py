@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from skipscope.find.paths import classes_of
-from skipscope.selection import Classes, fits, lies_in, unknown
+from skipscope.selection import ROOT, Classes, fits, lies_in, unknown
 
 
 class Watch:
@@ -15,7 +15,9 @@ class Watch:
 
     Args:
         model: names and classes come from it.
-        sites: module paths (with `*` and `?`) or class names whose inside is watched; None: all.
+        sites: module paths (with `*` and `?`) or class names whose inside is watched; None: all. Of
+            a site's name ("blocks.1/mlp") its module counts, with all inside it: which sum is meant
+            shows only once sites are known. "model": sums of the model's own forward.
         exclude: the same, for what is left out.
 
     Example:
@@ -36,7 +38,7 @@ class Watch:
         self.named = frozenset(
             path
             for path in self._classes
-            if path and any(_is_named(wanted, path, self._classes) for wanted in sites or ())
+            if path and any(_is_named(_module(n), path, self._classes) for n in sites or ())
         )
 
     def __call__(self, module: str) -> bool:
@@ -54,12 +56,19 @@ class Watch:
         """
         for argument, names in (("sites", self._sites or ()), ("exclude", self._exclude)):
             for name in names:
-                near_it = unknown(name, self._classes)
-                if near_it is not None:
+                near_it = unknown(_module(name), self._classes)
+                if near_it is not None and _module(name) != ROOT:
                     yield f"{argument} names {name!r}{near_it}"
 
     def _lies_in(self, module: str, names: Sequence[str]) -> bool:
-        return any(lies_in(module, wanted, self._classes) for wanted in names)
+        wanted = [_module(name) for name in names]
+        at_root = not module and ROOT in wanted
+        return at_root or any(lies_in(module, one, self._classes) for one in wanted)
+
+
+def _module(name: str) -> str:
+    """Of a site's name the part that is a path."""
+    return name.partition("/")[0]
 
 
 def _is_named(wanted: str, path: str, classes: Classes) -> bool:

@@ -63,9 +63,9 @@ def treated(sites: Any) -> list[str]:
     return [change.site for change in account.changes]
 
 
-def watched(sites: Any) -> list[str]:
+def watched(sites: Any, model: nn.Module | None = None) -> list[str]:
     """What a monitor measures: nested sites too, for it changes nothing."""
-    model = net()
+    model = model or net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = Monitor(model, optimizer, sites=[sites], report=[])
     with monitor.step():
@@ -112,6 +112,41 @@ def test_names_patterns_and_classes(
 )
 def test_a_monitor_takes_the_same_names(wanted: str, expected: set[str]) -> None:
     assert set(watched(wanted)) == expected
+
+
+class Paired(nn.Module):
+    """Two sums of its own, and one in a part: sites `model/a`, `model/b` and `part`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.part = nn.Linear(4, 4), nn.Linear(4, 4), Block()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.a(x)
+        x = self.part(x)
+        return x + self.b(x)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        # Which of a module's sums is meant is not known before they are: all inside it are measured.
+        ("0/a", {"0/a", "0/b", "0.part"}),
+        ("?/b", {"0/a", "0/b", "0.part"}),
+        ("0.part", {"0.part"}),
+    ],
+)
+def test_a_monitor_takes_names_of_sites(
+    wanted: str, expected: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert set(watched(wanted, nn.Sequential(Paired()))) == expected
+    assert "no module path" not in caplog.text
+
+
+@pytest.mark.parametrize("wanted", ["model", "model/a"])
+def test_a_monitor_takes_the_model_itself(wanted: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert set(watched(wanted, Paired())) == {"model/a", "model/b"}
+    assert "no module path" not in caplog.text
 
 
 @pytest.mark.parametrize("take", ACT)

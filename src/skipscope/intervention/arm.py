@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from skipscope.records import Site, SiteMap
-from skipscope.selection import Classes, among, asked, chosen, unknown
+from skipscope.selection import ROOT, Classes, among, asked, chosen, unknown
 
 Projections = Literal["keep", "cut"]
 
@@ -98,7 +98,7 @@ class Arm:
         """
         for name in self.names or ():
             module = name.partition("/")[0]  # of a site's name the part that is a path
-            near_it = None if module == "model" else unknown(module, classes)
+            near_it = None if module == ROOT else unknown(module, classes)
             if near_it is not None:
                 raise ValueError(
                     f"intervene: no site or module is named {name!r} (find_residuals lists the "
