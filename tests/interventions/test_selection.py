@@ -130,7 +130,7 @@ class Paired(nn.Module):
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        # Which of a module's sums is meant is not known before they are: all inside it are measured.
+        # Which of a module's sums is meant is not known before they are: all are measured.
         ("0/a", {"0/a", "0/b", "0.part"}),
         ("?/b", {"0/a", "0/b", "0.part"}),
         ("0.part", {"0.part"}),
