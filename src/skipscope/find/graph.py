@@ -31,6 +31,8 @@ class Graph:
 
     #: A parameter-made operand (weight standardisation, sigmoid of a gate) is smaller than this.
     CONSTANT_NODES = 48
+    #: Nodes of one call that are looked at for where its data is missing.
+    CALL_NODES = 1024
     #: Operations written out by hand (a norm, a GELU) come together again within so many nodes.
     REGION_NODES = 24
 
@@ -120,7 +122,8 @@ class Graph:
             if not output.requires_grad:
                 self._add_plain(output, op, sources)
             elif output.grad_fn is not None:
-                self._hide(self._without_data(self._remember(output.grad_fn)), op, sources)
+                for number in self._without_data(self._remember(output.grad_fn), operands):
+                    self._hide(number, op, sources)
 
     def _data_edges(self, tensors: Iterable[Tensor], *, but_tracked: bool) -> Iterator[Edge]:
         """Where tensors of data come from; without those that autograd itself knows."""
@@ -131,18 +134,30 @@ class Graph:
             if edge is not None and self.node(edge).op is not Op.PARAMETER:
                 yield edge
 
-    def _without_data(self, number: float) -> float:
-        """The node of a call that its data is missing at: `linear` may be a view of a product."""
-        below = number
-        for _ in range(3):
+    def _without_data(self, number: float, operands: Iterable[Tensor]) -> Iterable[float]:
+        """The nodes of a call that its data is missing at; the last one where none shows.
+
+        `linear` may be a view of a product, and an attention holds one for each of its inputs.
+
+        Args:
+            number: the node of the call's result.
+            operands: of the call; what came before them is none of it.
+        """
+        tracked = [edge[0] for t in operands if t.requires_grad and (edge := self.edge(t))]
+        before = max((one for one in tracked if one >= 0), default=-1.0)
+        found: list[float] = []
+        seen: set[float] = set()
+        todo = [number]
+        while todo and len(seen) < self.CALL_NODES:
+            below = todo.pop()
+            if below in seen or below <= before:  # parameters have numbers below 0
+                continue
+            seen.add(below)
             op, inputs, lacks = self._look(below)
-            if op in _TAKES_WEIGHTS and lacks:
-                self._constant.pop(number, None)
-                return below
-            if op not in (Op.TRANSPARENT, Op.TURN) or len(inputs) != 1:
-                break
-            ((below, _),) = inputs
-        return number
+            if op in _TAKES_WEIGHTS and lacks and all(map(self.constant, inputs)):
+                found.append(below)
+            todo.extend(edge[0] for edge in inputs)
+        return found or [number]
 
     def _hide(self, number: float, op: Op, sources: tuple[Edge, ...]) -> None:
         """Gives an autograd node operands that autograd does not know of."""
