@@ -271,6 +271,9 @@ def _why_not_one_module(work: Treatment, end: End, alpha: float, learned: Learne
     if output is None:
         within = path or "the model"
         return f"{within}, in which its last weight works, returns no tensor{instead(alpha)}"
+    if work.carried(path) > 1:
+        within = path or "the model"
+        return f"{work.carried(path)} branches end in {within}, and a factor scales them all"
     if hasattr(module, "branch_scale"):
         return "it has a branch_scale already"
     if learned == "channel":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,8 +18,9 @@ from skipscope.look import Look
 from skipscope.names import counted
 from skipscope.records import Site
 from skipscope.remedies.ends import End, Ends, ends_of
-from skipscope.remedies.factor import PROBE, Branches, Factor, Learned, instead
+from skipscope.remedies.factor import Factor, Learned, instead
 from skipscope.remedies.named import modules_of, parameters_of
+from skipscope.remedies.proof import PROBE, Forward, Scaled
 from skipscope.remedies.refusals import Refusals, why_trained
 from skipscope.remedies.scaled import Pair, made_small, remember, why_done, why_small
 from skipscope.restore import unchanged
@@ -109,12 +111,14 @@ class Treatment:
                 "does it all the same"
             )
         self.remedy, self.model = remedy, model
-        self._example, self._kwargs = example, kwargs
+        self._call = remedy, model, example, kwargs
         self.ends: Ends = ends_of(remedy, model, example, kwargs)
         self._chosen = chosen(self.ends.sites, names, remedy)
         self._tensors = parameters_of(model)
         self._modules = modules_of(model)
         self._refusals = Refusals(model, self.ends, self._chosen)
+        ends = [self.ends.at(site) for site in self.ends.sites.sites]
+        self._carried = Counter(self.ends.carrier(end) for end in ends if end.parameters)
 
     def each(self) -> list[tuple[Site, End]]:
         """The sites to act on, with their ends."""
@@ -127,6 +131,10 @@ class Treatment:
         """
         path = self.ends.carrier(end)
         return path, self._modules[path], self.ends.outputs[path]
+
+    def carried(self, path: str) -> int:
+        """How many branches end in a module."""
+        return self._carried[path]
 
     def size(self, name: str) -> float:
         """Root of the mean square of a parameter's entries."""
@@ -206,7 +214,7 @@ class Treatment:
         try:
             with unchanged(self.model):
                 self.model.eval()
-                look = Look(self.remedy, self.model, self._example, self._kwargs, None)
+                look = Look(*self._call, None)
             zero = look.zero()
             for site, end in self.each():
                 key = _key(site)
@@ -242,24 +250,19 @@ class Treatment:
 
     def scale(self, alpha: float, learned: Learned) -> Account:
         """Hangs a factor on the module that each branch ends in, and proves it; else undoes all."""
-        before = self._branches()
-        factors = []
+        before = Forward(*self._call)
+        factors: list[tuple[Site, Factor]] = []
         try:
             for site, end in self.each():
                 path, module, output = self.carrier(end)
                 factors.append((site, Factor(path, module, learned, output or ())))
-                factors[-1][1].set(PROBE)
-            after = self._branches(before)
-            for site, factor in factors:
-                why = after.why_not(_key(site), PROBE, factor.path or "the model")
-                self.refuse(site, why and why + instead(alpha))
-            self.stop_if_refused()
+            self._prove(factors, before, alpha)
         except BaseException:
             for _, factor in factors:
                 factor.remove()
             raise
         for _, factor in factors:
-            factor.set(alpha)
+            factor.settle(alpha)
         if "torch._dynamo" in sys.modules:
             torch.compiler.reset()  # code that was compiled before knows nothing of new hooks
         made = [factor.value for _, factor in factors if isinstance(factor.value, nn.Parameter)]
@@ -269,8 +272,31 @@ class Treatment:
         ]
         return Account(self.remedy, tuple(changes), tuple(made))
 
-    def _branches(self, before: Branches | None = None) -> Branches:
-        return Branches(self.remedy, self.model, self._example, self._kwargs, before)
+    def _prove(self, factors: Sequence[tuple[Site, Factor]], before: Forward, alpha: float) -> None:
+        """Looks whether each branch follows its factor, and whether anything else does."""
+        after = self._scaled(before, factors)
+        for site, factor in factors:
+            why = after.why_not(_key(site), factor.path or "the model")
+            self.refuse(site, why and why + instead(alpha))
+        self.stop_if_refused()
+        if not after.further():
+            return
+        further = {s.name: self._scaled(before, [(s, f)]).further() for s, f in factors}
+        for site, factor in factors:
+            why = further[site.name] if any(further.values()) else after.further()
+            by = factor.path or "the model"
+            self.refuse(site, why and f"a factor on the output of {by} also changes {why}")
+        self.stop_if_refused()
+
+    def _scaled(self, before: Forward, factors: Sequence[tuple[Site, Factor]]) -> Scaled:
+        """A forward in which these factors act alone."""
+        for _, factor in factors:
+            factor.set(PROBE)
+        values = {_key(site): factor.value for site, factor in factors}
+        scaled = Scaled(*self._call, before, values)
+        for _, factor in factors:
+            factor.set(1.0)
+        return scaled
 
 
 def _key(site: Site) -> Key:
