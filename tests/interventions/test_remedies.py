@@ -487,7 +487,8 @@ def test_a_second_depth_scaling_is_refused_unless_told_or_drawn_again(factor: fl
     before = model[1].branch[2].weight.clone()
     told = short(factor or 2**-0.5)
     with pytest.raises(
-        ValueError, match=rf'1, 2: this remedy has multiplied it by {told} before; scaled="allow"'
+        ValueError,
+        match=rf'1, 2: depth_scaled_init has multiplied it by {told} before; scaled="allow"',
     ):
         remedies.depth_scaled_init(model, X, factor=factor)
     assert torch.equal(model[1].branch[2].weight, before)

@@ -55,17 +55,12 @@ def channels_of(module: nn.Module, output: tuple[int, ...]) -> tuple[int, ...]:
     return output[-1:]
 
 
-def instead(alpha: float) -> str:
-    """What does the same to the weights, where no module's output can be multiplied.
-
-    >>> instead(0.5)
-    '; depth_scaled_init(..., factor=0.5) multiplies its last weights instead'
-    """
-    if alpha == 0:
-        return "; zero_init_branches sets its last weights to 0 instead"
-    if alpha < 0:
-        return ""
-    return f"; depth_scaled_init(..., factor={alpha:g}) multiplies its last weights instead"
+def scale_of(module: nn.Module) -> Tensor | None:
+    """The `branch_scale` that a module's output is multiplied by, where there is one."""
+    if _times_branch_scale in module._forward_hooks.values():
+        scale: Tensor = module.branch_scale  # type: ignore[assignment]
+        return scale
+    return None
 
 
 def _times_branch_scale(module: nn.Module, args: object, output: Any) -> Any:
