@@ -105,7 +105,7 @@ def _why_not_one_module(
     within = path or "the model"
     if output is None:
         return f"{within}, in which its last weight works, returns no tensor{other}"
-    if work.carried(path) > 1:
+    if work.carried(path) > 1 and not work.refused(site):
         count = work.carried(path)
         return f"{count} branches end in {within}, and a factor scales them all{other}"
     if hasattr(module, "branch_scale"):
