@@ -292,8 +292,8 @@ def zeroed(module: nn.Linear) -> nn.Linear:
 def two_zero() -> nn.Module:
     model = net(linear())
     for block in model[1:]:
-        zeroed(block.branch[0])
-        zeroed(block.branch[2])
+        nn.init.zeros_(zeroed(block.branch[0]).bias)
+        nn.init.zeros_(zeroed(block.branch[2]).bias)
     return model
 
 

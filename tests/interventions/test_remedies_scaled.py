@@ -130,6 +130,25 @@ def test_both_factors_of_zero_are_named(
         remedies.zero_init_branches(model, X)
 
 
+class Offset(nn.Module):
+    """A norm whose weight is kept as its distance from 1, as Gemma does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.b = nn.Parameter(torch.zeros(WIDTH)), nn.Linear(WIDTH, WIDTH)
+        nn.init.zeros_(self.b.weight)
+        nn.init.zeros_(self.b.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.b((1 + self.w) * nn.functional.layer_norm(x, x.shape[-1:]))
+
+
+def test_a_weight_of_zero_that_is_no_factor_is_not_named() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), Offset())
+    with pytest.raises(ValueError, match=r"1: 1\.b\.weight is 0 already\. sites="):
+        remedies.zero_init_branches(model, X)
+
+
 # ---------------------------------------------------------------------- reasons and offers
 class Routed(nn.Module):
     """Each row goes through one of three experts."""

@@ -53,14 +53,15 @@ def why_zero_already(work: Treatment, site: Site, end: End) -> str:
     """Why a factor of 0 would be the second one of a branch."""
     weights = [name for name in end.parameters if not is_bias(name)]
     zero = bool(weights) and all(work.size(name) == 0 for name in weights)
-    others = work.zeros(site, end) if zero else []
-    if others:
+    others = [name for name in work.zeros(site, end) if name in end.idle]
+    if zero and others and weights[0] in end.idle:
         return (
             f"{weights[0]} is 0 already and so is {listed(others)}, so none of them gets a "
             f"gradient: draw {listed(others)} again (torch.nn.init) and leave {weights[0]} at 0"
         )
     small = [name for name in end.parameters if work.size(name) < SMALL_SCALE]
-    if small and "scale" in end.kinds:
+    # A weight of 0 whose branch is not 0 is kept as its distance from 1.
+    if small and "scale" in end.kinds and (work.size(small[0]) > 0 or end.idle):
         return (
             f"its branch scale {small[0]} is {work.size(small[0]):.3g} already: two factors near "
             "0 leave no gradient"
