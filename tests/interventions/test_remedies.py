@@ -473,7 +473,7 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="no residual addition was found"):
         remedies.zero_init_branches(linear(), X)
     remedies.scale_branches(model, X, alpha=0.5)
-    with pytest.raises(ValueError, match="has a branch_scale already"):
+    with pytest.raises(ValueError, match=r"1, 2: it has a branch_scale already\. sites="):
         remedies.scale_branches(model, X, alpha=0.5)
     with pytest.raises(ValueError, match='use "scalar"'):
         remedies.scale_branches(net(nn.LayerNorm(WIDTH)), X, alpha=0.5, learned="channel")

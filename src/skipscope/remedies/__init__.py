@@ -203,7 +203,7 @@ def scale_branches(
         work.refuse(site, why_not_factor(work, site, end, alpha, learned))
         if alpha == 0:
             work.refuse(site, why_zero_already(work, site, end))
-        elif abs(alpha) < 1 and scaled != "allow":
+        elif abs(alpha) < 1 and scaled != "allow" and not work.refused(site):
             work.refuse(site, work.why_scaled(end))
     work.stop_if_refused()
     return scale(work, alpha, learned)
