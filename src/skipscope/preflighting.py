@@ -19,7 +19,7 @@ from skipscope.options import Options
 from skipscope.recorder import Recorder
 from skipscope.records import Diagnosis, Finding, Site
 from skipscope.rule import listed, short
-from skipscope.rule.dead_advice import dead_advice
+from skipscope.rule.dead_advice import dead_advice, is_bias
 from skipscope.rules import RULES
 from skipscope.runs import describe_run
 from skipscope.theory import expected_budget
@@ -265,7 +265,7 @@ def _told(start: Start) -> dict[str, object]:
 def _never_wakes(site: Site, look: Look, dimensions: Mapping[str, int]) -> Finding:
     """A finding of RES103, known before the ten steps that this rule itself waits for."""
     rule = RULES["RES103"]
-    zeros = [name for name in look.zeros_of(site) if dimensions[name] != 1]
+    zeros = [name for name in look.zeros_of(site) if not is_bias(name)]
     several = len(zeros) > 1
     kind = "both factors zero" if several else "no gradient"
     matrices = [name for name in zeros if dimensions[name] > 1]

@@ -292,8 +292,8 @@ def zeroed(module: nn.Linear) -> nn.Linear:
 def two_zero() -> nn.Module:
     model = net(linear())
     for block in model[1:]:
-        zeroed(block.branch[0])
-        zeroed(block.branch[2])
+        nn.init.zeros_(zeroed(block.branch[0]).bias)
+        nn.init.zeros_(zeroed(block.branch[2]).bias)
     return model
 
 
@@ -473,7 +473,7 @@ def test_settings_and_examples_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="no residual addition was found"):
         remedies.zero_init_branches(linear(), X)
     remedies.scale_branches(model, X, alpha=0.5)
-    with pytest.raises(ValueError, match="has a branch_scale already"):
+    with pytest.raises(ValueError, match=r"1, 2: it has a branch_scale already\. sites="):
         remedies.scale_branches(model, X, alpha=0.5)
     with pytest.raises(ValueError, match='use "scalar"'):
         remedies.scale_branches(net(nn.LayerNorm(WIDTH)), X, alpha=0.5, learned="channel")
@@ -487,7 +487,8 @@ def test_a_second_depth_scaling_is_refused_unless_told_or_drawn_again(factor: fl
     before = model[1].branch[2].weight.clone()
     told = short(factor or 2**-0.5)
     with pytest.raises(
-        ValueError, match=rf'1, 2: this remedy has multiplied it by {told} before; scaled="allow"'
+        ValueError,
+        match=rf'1, 2: depth_scaled_init has multiplied it by {told} before; scaled="allow"',
     ):
         remedies.depth_scaled_init(model, X, factor=factor)
     assert torch.equal(model[1].branch[2].weight, before)

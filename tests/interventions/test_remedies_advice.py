@@ -117,13 +117,13 @@ def test_preflight_advises_the_same() -> None:
 
 # ---------------------------------------------------------------------- dead branches
 class Bare(nn.Module):
-    """Two matrices, and a gate where asked for."""
+    """Two matrices, and a gate where asked for: one number, or one for each channel."""
 
-    def __init__(self, gate: float | None = None) -> None:
+    def __init__(self, gate: float | Tensor | None = None) -> None:
         super().__init__()
         self.n = nn.LayerNorm(WIDTH)
         self.a, self.b = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
-        self.g = None if gate is None else nn.Parameter(torch.tensor(gate))
+        self.g = None if gate is None else nn.Parameter(torch.as_tensor(gate))
 
     def forward(self, x: Tensor) -> Tensor:
         f = self.b(torch.tanh(self.a(self.n(x))))
@@ -151,7 +151,24 @@ def gate_and_matrix() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("make", [two_matrices, gate_and_matrix])
+def gates_and_matrix() -> nn.Module:
+    torch.manual_seed(0)
+    model = with_bare(*(Bare(torch.full((WIDTH,), 0.0 if k in (1, 4) else 1.0)) for k in range(6)))
+    for at in (2, 5):
+        nn.init.zeros_(model[at].b.weight)
+    return model
+
+
+def norm_and_gates() -> nn.Module:
+    """Two factors of 0 and no matrix, with the norm's bias at 0 as ever."""
+    torch.manual_seed(0)
+    model = with_bare(*(Bare(torch.full((WIDTH,), 0.0 if k in (1, 4) else 1.0)) for k in range(6)))
+    for at in (2, 5):
+        nn.init.zeros_(model[at].n.weight)
+    return model
+
+
+@pytest.mark.parametrize("make", [two_matrices, gate_and_matrix, gates_and_matrix, norm_and_gates])
 def test_two_factors_of_zero_are_advised_to_be_one(make: Callable[[], nn.Module]) -> None:
     live = [f for f in trained(make(), X) if f.code == "RES103"]
     start = [f for f in skipscope.preflight(make(), X).diagnosis.findings if f.code == "RES103"]

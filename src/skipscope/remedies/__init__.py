@@ -14,17 +14,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from skipscope.records import Site
-from skipscope.remedies.ends import End, owner_of
-from skipscope.remedies.factor import Learned, channels_of, instead
+from skipscope.remedies.factor import Learned
+from skipscope.remedies.scaling import scale
 from skipscope.remedies.treatment import Account, Change, Trained, Treatment
-from skipscope.rule import listed
+from skipscope.remedies.why import why_not_depth, why_not_factor, why_not_zero, why_zero_already
 
 __all__ = ["Account", "Change", "depth_scaled_init", "scale_branches", "zero_init_branches"]
-
-#: A branch scale below this and a last matrix at 0: no gradient to speak of.
-SMALL_SCALE = 0.1
-#: Activations that a factor above 0 goes through.
-_KEEPS_FACTORS = ("relu", "leakyrelu")
 
 
 def zero_init_branches(
@@ -68,7 +63,7 @@ def zero_init_branches(
     """
     work = Treatment("zero_init_branches", model, example, kwargs, sites, trained)
     for site, end in work.each():
-        work.refuse(site, _why_not_zero(work, site, end))
+        work.refuse(site, why_not_zero(work, site, end))
     work.stop_if_refused()
     account = work.multiply(lambda site: 0.0)
     work.prove_awake()
@@ -95,8 +90,9 @@ def depth_scaled_init(
         sites: names of sites, module paths (with `*` and `?`) or class names; None: all
             block-level sites.
         trained: "allow" to do it to weights that are trained or loaded, which changes the function.
-        scaled: "allow" to do it to what is scaled already: by this remedy, or by the model's own
-            initialisation, which makes the last matrices about so much smaller than the others.
+        scaled: "allow" to do it to what is scaled already: by this remedy, by `scale_branches`, or
+            by the model's own initialisation, which makes the last matrices of most branches about
+            so much smaller than the others.
         **kwargs: keyword arguments of the forward.
 
     Raises:
@@ -119,8 +115,7 @@ def depth_scaled_init(
           2  2.fc.weight  1 -> 0.5
           3  3.fc.weight  1 -> 0.5
     """
-    if scaled not in ("refuse", "allow"):
-        raise ValueError(f'depth_scaled_init: scaled is "refuse" or "allow", got {scaled!r}')
+    _check_scaled("depth_scaled_init", scaled)
     if factor is not None and not (_is_number(factor) and factor > 0):
         raise ValueError(
             f"depth_scaled_init: factor must be a finite number above 0, got {factor!r}; None "
@@ -128,10 +123,7 @@ def depth_scaled_init(
         )
     work = Treatment("depth_scaled_init", model, example, kwargs, sites, trained)
     for site, end in work.each():
-        work.refuse(site, _why_not_linear(end, but=_KEEPS_FACTORS))
-        if work.stays_zero(end):
-            first = next(iter(end.parameters), "it")
-            work.refuse(site, f"{first} is 0 and stays 0, whatever it is multiplied by")
+        work.refuse(site, why_not_depth(work, end))
     work.stop_if_refused()
     count = {stream.index: len(stream.sites) for stream in work.ends.sites.streams}
 
@@ -139,7 +131,9 @@ def depth_scaled_init(
         return factor or 1 / math.sqrt(count[site.stream])
 
     if scaled != "allow":
-        work.refuse_scaled(by)
+        small = work.made_small(by)
+        for site, end in work.each():
+            work.refuse(site, work.why_scaled(end) or small.get(site.name, ""))
         work.stop_if_refused()
     account = work.multiply(by)
     work.remember(by)
@@ -154,6 +148,7 @@ def scale_branches(
     sites: str | Sequence[str] | None = None,
     optimizer: Optimizer | None = None,
     trained: Trained = "refuse",
+    scaled: Literal["refuse", "allow"] = "refuse",
     **kwargs: Any,
 ) -> Account:
     """Multiplies each branch by a factor: y = s + alpha F.
@@ -176,6 +171,7 @@ def scale_branches(
             is not given here is not noticed.
         trained: "allow" to do it to weights that are trained or loaded; a learned alpha of 1 needs
             no leave, since it changes nothing.
+        scaled: "allow" to make what `depth_scaled_init` has made smaller smaller still.
         **kwargs: keyword arguments of the forward.
 
     Raises:
@@ -188,6 +184,7 @@ def scale_branches(
         raise ValueError(f'{remedy}: learned is "no", "scalar" or "channel", got {learned!r}')
     if not _is_number(alpha):
         raise ValueError(f"{remedy}: alpha is a finite number, got {alpha!r}")
+    _check_scaled(remedy, scaled)
     if alpha == 0 and learned == "no":
         raise ValueError(f"{remedy}: alpha = 0 that is not learned switches the branches off")
     if optimizer is not None and not isinstance(optimizer, Optimizer):
@@ -203,92 +200,19 @@ def scale_branches(
     leave: Trained = "allow" if alpha == 1 and learned != "no" else trained
     work = Treatment(remedy, model, example, kwargs, sites, leave)
     for site, end in work.each():
-        work.refuse(
-            site,
-            _why_not_linear(end, alpha=alpha) or _why_not_one_module(work, end, alpha, learned),
-        )
+        work.refuse(site, why_not_factor(work, site, end, alpha, learned))
         if alpha == 0:
-            work.refuse(site, _why_zero_already(work, site, end))
+            work.refuse(site, why_zero_already(work, site, end))
+        elif abs(alpha) < 1 and scaled != "allow" and not work.refused(site):
+            work.refuse(site, work.why_scaled(end))
     work.stop_if_refused()
-    return work.scale(alpha, learned)
+    return scale(work, alpha, learned)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-# ---------------------------------------------------------------------- why not
-def _why_not_linear(end: End, but: Sequence[str] = (), alpha: float | None = None) -> str:
-    """Why a factor at the branch's last weight is none of the branch.
-
-    Args:
-        end: how the branch ends.
-        but: activations that keep a factor.
-        alpha: the factor, where another remedy could stand in.
-    """
-    bent = [name for name in end.activations if name not in but]
-    if end.gated:
-        return "it ends in a gate and a value from one weight (a GLU), whose product scales twice"
-    if not bent:
-        return ""
-    kept = alpha is not None and (alpha == 0) != set(bent).issubset(_KEEPS_FACTORS)
-    other = instead(alpha or 0) if kept else "; write the factor into the forward, behind it"
-    return f"it ends in {bent[0]} behind its last weight, which is not linear{other}"
-
-
-def _why_not_zero(work: Treatment, site: Site, end: End) -> str:
-    """Why a branch with its last weight at 0 would hardly wake; the proof finds what never does."""
-    if abs(end.alpha) < SMALL_SCALE:
-        return f"its branch scale is {end.alpha:g}: with the last weight at 0 it hardly ever wakes"
-    return _why_zero_already(work, site, end)
-
-
-def _why_zero_already(work: Treatment, site: Site, end: End) -> str:
-    for name in end.parameters:
-        size = work.size(name)
-        if "scale" in end.kinds and size < SMALL_SCALE:
-            return (
-                f"its branch scale {name} is {size:.3g} already: two factors near 0 leave no "
-                "gradient"
-            )
-    weights = [name for name in end.parameters if not name.endswith("bias")]
-    if not weights or any(work.size(name) != 0 for name in weights):
-        return ""
-    others = work.zeros(site, end)
-    if not others:
-        return f"{weights[0]} is 0 already"
-    return (
-        f"{weights[0]} is 0 already and so is {listed(others)}, so none of them gets a gradient: "
-        f"draw {listed(others)} again (torch.nn.init) and leave {weights[0]} at 0"
-    )
-
-
-def _why_not_one_module(work: Treatment, end: End, alpha: float, learned: Learned) -> str:
-    owners = {owner_of(name) for name in end.parameters}
-    if len(owners) != 1:
-        return f"its last values come from {len(owners)} modules{instead(alpha)}"
-    path, module, output = work.carrier(end)
-    if output is None:
-        within = path or "the model"
-        return f"{within}, in which its last weight works, returns no tensor{instead(alpha)}"
-    if hasattr(module, "branch_scale"):
-        return "it has a branch_scale already"
-    if learned == "channel":
-        return _why_no_channels(work, end, module, output)
-    return ""
-
-
-def _why_no_channels(work: Treatment, end: End, module: nn.Module, output: tuple[int, ...]) -> str:
-    """Why there is no one factor for each channel, beside those that the branch has."""
-    if "norm" in end.kinds:
-        return 'it ends in a norm, whose weight is a factor for each channel: use "scalar"'
-    if "scale" in end.kinds:
-        return 'it ends in a trained factor already: use "scalar"'
-    if isinstance(module, nn.modules.conv._ConvNd):
-        return ""
-    sizes = {size for name in end.parameters for size in work.shape(name)}
-    if end.convolved or not sizes.issuperset(channels_of(module, output)):
-        return (
-            f'the channels of what {type(module).__name__} returns are not its last: use "scalar"'
-        )
-    return ""
+def _check_scaled(remedy: str, scaled: object) -> None:
+    if scaled not in ("refuse", "allow"):
+        raise ValueError(f'{remedy}: scaled is "refuse" or "allow", got {scaled!r}')

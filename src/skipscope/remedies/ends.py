@@ -46,6 +46,8 @@ class End:
     unclear: str = ""  #: an operation that cannot be followed
     convolved: bool = False  #: a matrix of them is that of a convolution
     alpha: float = 1.0  #: the addition's own factor
+    #: parameters of a branch that is 0 which do not move it, to first order
+    idle: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,14 @@ class _Reading(Rehearsal):
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self._from: dict[Key, list[Edge | None]] = {}
-        self._matrices = {name for name, weight in named(model).items() if weight.dim() > 1}
+        self._parameters = named(model)
+        self._matrices = {name for name, weight in self._parameters.items() if weight.dim() > 1}
+        self._zero: dict[Key, Tensor] = {}
 
     def _on_part(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
+        self._zero.pop(found.key, None)
+        if f.requires_grad and not f.detach().any():
+            self._zero[found.key] = f.clone()  # an addition in place overwrites it
         addition = self._addition
         if addition is None:
             return super()._on_part(found, s, f, run)
@@ -165,10 +172,23 @@ class _Reading(Rehearsal):
 
     def end(self, found: Found) -> End:
         """How a site's branch ends."""
-        end = End(alpha=found.alpha)
+        end = End(alpha=found.alpha, idle=self._idle(found))
         for edge in self._from.get(found.key, []):
             self._follow(found.relation.branch, edge, end)
         return end
+
+    def _idle(self, found: Found) -> frozenset[str]:
+        branch = self._zero.get(found.key)
+        names = [name for name in found.parameters if name in self._parameters]
+        if branch is None or not names:
+            return frozenset()
+        tensors = [self._parameters[name] for name in names]
+        along = torch.rand_like(branch)  # a constant one is blind to what a norm lets through
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+            [branch], tensors, [along], retain_graph=True, allow_unused=True
+        )
+        moved = zip(names, gradients, strict=True)
+        return frozenset(name for name, g in moved if g is None or not g.any())
 
     def _follow(self, branch: Branch, edge: Edge | None, end: End) -> None:
         if edge is None or edge[0] not in branch.nodes:

@@ -38,6 +38,10 @@ class Refusals:
         if why:
             self._reasons[why].append(site.name)
 
+    def against(self, site: Site) -> bool:
+        """Whether a reason is noted against a site."""
+        return any(site.name in names for names in self._reasons.values())
+
     def check(self, remedy: str) -> None:
         """Raises where there is any.
 

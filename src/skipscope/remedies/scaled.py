@@ -1,10 +1,12 @@
-"""Is a branch scaled already? By this remedy before, or by the model's own initialisation."""
+"""Is a branch scaled already? By a remedy before, or by the model's own initialisation."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -12,8 +14,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from skipscope.records import Site
 from skipscope.rule import short
 
-#: How near ratios of two matrices come to what they are taken for, their mean and each of them, in
-#: logarithms: small ones scatter.
+#: How near ratios of two matrices come to what they are taken for, the middle one and each of them,
+#: in logarithms: small ones scatter.
 NEAR = 0.1
 ONE = 0.25
 
@@ -30,11 +32,20 @@ def remember(parameter: Tensor, factor: float) -> None:
 
 
 def why_done(parameters: Iterable[nn.Parameter]) -> str:
-    """Why a branch is scaled already, as it was left by this remedy; "" where it is not."""
+    """Why a branch is scaled already, as it was left by `depth_scaled_init`; "" where it is not."""
     for parameter in parameters:
         factor, written = _DONE.get(parameter, (1.0, -1))
         if not parameter.is_inference() and parameter._version == written:
-            return f"this remedy has multiplied it by {short(factor)} before{OTHERWISE}"
+            return f"depth_scaled_init has multiplied it by {short(factor)} before{OTHERWISE}"
+    return ""
+
+
+def why_factor(scales: Iterable[Tensor]) -> str:
+    """Why a branch is scaled already, by `scale_branches`; "" where it is not."""
+    for scale in scales:
+        if bool((scale != 1).any()):
+            size = float(scale.detach().double().square().mean().sqrt())
+            return f"scale_branches multiplies it by a branch_scale of {short(size)}{OTHERWISE}"
     return ""
 
 
@@ -62,23 +73,34 @@ def _range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def made_small(pairs: Sequence[Pair]) -> bool:
-    """Whether an initialisation has made the last matrices smaller by their factors.
+def made_small(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs whose last matrices an initialisation has made smaller by their factors.
 
-    It does so to all of them, in one way. What is usual for unequal shapes says nothing: by fan-in,
-    the matrix that reads 4 times as many inputs is half as large.
+    It does so in one way to more than half of the sites: single ones may have been changed since.
+    What is usual for unequal shapes says nothing: by fan-in, the matrix that reads 4 times as many
+    inputs is half as large.
     """
     if not pairs or any(pair.factor >= 1 for pair in pairs):
-        return False
-    scaled = any(_fits(pairs, usual, scaled=True) for usual in (_one, _fan_in))
-    return scaled and not any(_fits(pairs, usual) for usual in (_one, _fan_in, _fan_out, _both))
+        return []
+    if any(_near(pairs, usual) for usual in (_one, _fan_in, _fan_out, _both)):
+        return []
+    found = (_near(pairs, usual, scaled=True) for usual in (_one, _fan_in))
+    small = next((near for near in found if near), set())
+    return [pair for pair in pairs if pair.site.name in small]
 
 
-def _fits(pairs: Sequence[Pair], usual: Callable[[Pair], float], *, scaled: bool = False) -> bool:
-    apart = [
-        math.log(pair.ratio / usual(pair) / (pair.factor if scaled else 1.0)) for pair in pairs
-    ]
-    return abs(sum(apart)) <= NEAR * len(apart) and max(map(abs, apart)) <= ONE
+def _near(
+    pairs: Sequence[Pair], usual: Callable[[Pair], float], *, scaled: bool = False
+) -> set[str]:
+    """The sites whose ratios are as usual, where most are, and their middle is."""
+    apart: dict[str, list[float]] = defaultdict(list)
+    for pair in pairs:
+        expected = usual(pair) * (pair.factor if scaled else 1.0)
+        apart[pair.site.name].append(math.log(pair.ratio / expected))
+    middles = {name: median(values) for name, values in apart.items()}
+    near = {name for name, middle in middles.items() if abs(middle) <= ONE}
+    agree = abs(median(middles.values())) <= NEAR and 2 * len(near) > len(middles)
+    return near if agree else set()
 
 
 def _one(pair: Pair) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,13 +16,21 @@ from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
 from skipscope.names import counted
 from skipscope.records import Site
-from skipscope.remedies.ends import End, Ends, ends_of
-from skipscope.remedies.factor import PROBE, Branches, Factor, Learned, instead
+from skipscope.remedies.ends import End, Ends, ends_of, owner_of
+from skipscope.remedies.factor import scale_of
 from skipscope.remedies.named import modules_of, parameters_of
 from skipscope.remedies.refusals import Refusals, why_trained
-from skipscope.remedies.scaled import Pair, made_small, remember, why_done, why_small
+from skipscope.remedies.scaled import (
+    Pair,
+    made_small,
+    remember,
+    why_done,
+    why_factor,
+    why_small,
+)
 from skipscope.restore import unchanged
 from skipscope.rule import listed
+from skipscope.rule.dead_advice import is_bias
 from skipscope.selection import asked, chosen
 
 #: Activations without gradient at 0.
@@ -109,12 +117,14 @@ class Treatment:
                 "does it all the same"
             )
         self.remedy, self.model = remedy, model
-        self._example, self._kwargs = example, kwargs
+        self.call = remedy, model, example, kwargs
         self.ends: Ends = ends_of(remedy, model, example, kwargs)
         self._chosen = chosen(self.ends.sites, names, remedy)
         self._tensors = parameters_of(model)
         self._modules = modules_of(model)
         self._refusals = Refusals(model, self.ends, self._chosen)
+        ends = [self.ends.at(site) for site in self.ends.sites.sites]
+        self._carried = Counter(self.ends.carrier(end) for end in ends if end.parameters)
 
     def each(self) -> list[tuple[Site, End]]:
         """The sites to act on, with their ends."""
@@ -127,6 +137,10 @@ class Treatment:
         """
         path = self.ends.carrier(end)
         return path, self._modules[path], self.ends.outputs[path]
+
+    def carried(self, path: str) -> int:
+        """How many branches end in a module."""
+        return self._carried[path]
 
     def size(self, name: str) -> float:
         """Root of the mean square of a parameter's entries."""
@@ -141,18 +155,32 @@ class Treatment:
         self._refusals.note(site, why)
 
     def stays_zero(self, end: End) -> bool:
-        """Whether all that a factor would change is 0."""
-        return all(self.size(name) == 0 for name in self._refusals.changeable(end))
+        """Whether there is something that a factor would change, and all of it is 0."""
+        names = self._refusals.changeable(end)
+        return bool(names) and all(self.size(name) == 0 for name in names)
 
-    def refuse_scaled(self, factor: Callable[[Site], float]) -> None:
-        """Notes which branches are scaled already, by this remedy or as they were made."""
-        for site, end in self.each():
-            names = self._refusals.changeable(end)
-            self.refuse(site, why_done(self._tensors[name] for name in names))
+    def refused(self, site: Site) -> bool:
+        """Whether a reason is noted against a site."""
+        return self._refusals.against(site)
+
+    def why_scaled(self, end: End) -> str:
+        """Why a branch is scaled already, as a remedy has left it; "" where it is not."""
+        names = self._refusals.changeable(end)
+        if not names:
+            return ""
+        scales = [scale for m in self._around(end) if (scale := scale_of(m)) is not None]
+        return why_factor(scales) or why_done(self._tensors[name] for name in names)
+
+    def _around(self, end: End) -> list[nn.Module]:
+        """The modules that hold what a branch ends in, and the one that returns it."""
+        paths = dict.fromkeys([*map(owner_of, end.parameters), self.ends.carrier(end)])
+        return [self._modules[path] for path in paths if path in self._modules]
+
+    def made_small(self, factor: Callable[[Site], float]) -> dict[str, str]:
+        """Why branches are scaled already as the model made them, by the names of their sites."""
         pairs = [pair for site, end in self.each() for pair in self._pairs(site, end, factor(site))]
-        if made_small(pairs):
-            for site in dict.fromkeys(pair.site for pair in pairs):
-                self.refuse(site, why_small(pairs))
+        small = made_small(pairs)
+        return {pair.site.name: why_small(small) for pair in small}
 
     def _pairs(self, site: Site, end: End, factor: float) -> Iterator[Pair]:
         """The last matrix of a branch beside each other one that is not 0."""
@@ -173,9 +201,9 @@ class Treatment:
                 remember(self._tensors[name], factor(site))
 
     def zeros(self, site: Site, end: End) -> list[str]:
-        """Matrices and numbers of a branch, before its end, that are 0 all over."""
+        """Factors of a branch, before its end, that are 0 all over."""
         before = [name for name in site.parameters if name not in end.parameters]
-        return [n for n in before if self._tensors[n].dim() != 1 and self.size(n) == 0]
+        return [name for name in before if not is_bias(name) and self.size(name) == 0]
 
     def stop_if_refused(self) -> None:
         """Raises with all reasons."""
@@ -206,10 +234,10 @@ class Treatment:
         try:
             with unchanged(self.model):
                 self.model.eval()
-                look = Look(self.remedy, self.model, self._example, self._kwargs, None)
+                look = Look(*self.call, None)
             zero = look.zero()
             for site, end in self.each():
-                key = _key(site)
+                key = key_of(site)
                 if key in look.nonzero():
                     self.refuse(site, "with its last weight at 0 the branch is not 0")
                 elif zero.get(key, True) is False:
@@ -240,40 +268,9 @@ class Treatment:
             "again (torch.nn.init)"
         )
 
-    def scale(self, alpha: float, learned: Learned) -> Account:
-        """Hangs a factor on the module that each branch ends in, and proves it; else undoes all."""
-        before = self._branches()
-        factors = []
-        try:
-            for site, end in self.each():
-                path, module, output = self.carrier(end)
-                factors.append((site, Factor(path, module, learned, output or ())))
-                factors[-1][1].set(PROBE)
-            after = self._branches(before)
-            for site, factor in factors:
-                why = after.why_not(_key(site), PROBE, factor.path or "the model")
-                self.refuse(site, why and why + instead(alpha))
-            self.stop_if_refused()
-        except BaseException:
-            for _, factor in factors:
-                factor.remove()
-            raise
-        for _, factor in factors:
-            factor.set(alpha)
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.reset()  # code that was compiled before knows nothing of new hooks
-        made = [factor.value for _, factor in factors if isinstance(factor.value, nn.Parameter)]
-        changes = [
-            Change(site.name, f"{factor.path}.branch_scale".lstrip("."), 1.0, alpha)
-            for site, factor in factors
-        ]
-        return Account(self.remedy, tuple(changes), tuple(made))
 
-    def _branches(self, before: Branches | None = None) -> Branches:
-        return Branches(self.remedy, self.model, self._example, self._kwargs, before)
-
-
-def _key(site: Site) -> Key:
+def key_of(site: Site) -> Key:
+    """What a site is known by during a forward."""
     return site.module, site.source, site.occurrence
 
 

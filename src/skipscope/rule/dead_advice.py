@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
+
+#: What biases are called: a branch with its bias at 0 still gets a gradient.
+_BIAS = re.compile(r".*bias\w*|b\d*|beta|shift")
 
 _TEXTS = {
     "frozen": "if it is meant to train: requires_grad_(True) before the optimizer is built",
@@ -11,14 +15,26 @@ _TEXTS = {
     'optimizer.add_param_group({"params": [model.get_parameter(name) for name in NAMES]})',
     "lr 0": "give its optimizer group a learning rate above 0",
     "both factors zero": "leave one factor of the branch at 0, the last one, and draw the others "
-    "again, by their initialisation or: for name in DRAWN: "
-    "torch.nn.init.kaiming_uniform_(model.get_parameter(name), a=5**0.5)",
+    "again, by their initialisation or: ",
     "no gradient": "look for what cuts the branch off (detach, no_grad), for a factor of 0 that is "
     "no parameter, and for a ReLU behind a last weight that is 0",
     "starved": "raise the branch's coefficient to about 1/sqrt(depth), or its learning rate, and "
     "leave weight decay off its scales",
     "held small": "raise the branch's coefficient to about 1/sqrt(depth), or its learning rate",
 }
+
+
+_DRAW = "for name in {}: torch.nn.init.kaiming_uniform_(model.get_parameter(name), a=5**0.5)"
+_OPEN = "for name in {}: torch.nn.init.ones_(model.get_parameter(name))"
+
+
+def is_bias(parameter: str) -> bool:
+    """Whether a parameter is added and multiplies nothing, as its name tells.
+
+    >>> is_bias("0.norm.bias"), is_bias("attn.in_proj_bias"), is_bias("0.norm.weight")
+    (True, True, False)
+    """
+    return _BIAS.fullmatch(parameter.rpartition(".")[2]) is not None
 
 
 def dead_advice(
@@ -36,13 +52,18 @@ def dead_advice(
     ("leave ... by their initialisation or: for name in ['0.a', '1.b']: torch.nn.init...",)
     """
     branches = [list(names) for names in blamed]
-    drawn = [name for names in branches for name in _drawn(names, matrices)]
-    names = [name for names in branches for name in names]
-    text = _TEXTS.get(kind, "").replace("NAMES", repr(names)).replace("DRAWN", repr(drawn))
-    return (text,) if text else ()
+    text = _TEXTS.get(kind, "")
+    if kind != "both factors zero":
+        names = [name for names in branches for name in names]
+        return (text.replace("NAMES", repr(names)),) if text else ()
+    again = [name for names in branches for name in _again(names, matrices)]
+    drawn = [name for name in again if name in matrices]
+    gates = [name for name in again if name not in matrices]
+    lines = [line.format(names) for line, names in ((_DRAW, drawn), (_OPEN, gates)) if names]
+    return (text + lines[0], *lines[1:])
 
 
-def _drawn(zero: Sequence[str], matrices: Collection[str]) -> list[str]:
-    """Of the factors that are 0 those to draw again: matrices, and not what must stay the last."""
-    found = [name for name in zero if name in matrices]
-    return found if len(found) < len(zero) else found[:-1]
+def _again(zero: Sequence[str], matrices: Collection[str]) -> list[str]:
+    """Of the factors that are 0 all but the last: a gate or a norm's weight, else a matrix."""
+    last = ([name for name in zero if name not in matrices] or list(zero))[-1]
+    return [name for name in zero if name != last]

@@ -12,7 +12,7 @@ from skipscope.history import Table
 from skipscope.records import Group, Parameter, Severity, Site, SiteMap
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, Warmup, either, listed, rule, short
 from skipscope.rule.branch_updates import BranchUpdates, real_steps, running
-from skipscope.rule.dead_advice import dead_advice
+from skipscope.rule.dead_advice import dead_advice, is_bias
 from skipscope.rule.decayed import decay_cause, decayed_scales
 from skipscope.rule.gates import after_warmup
 from skipscope.rule.siblings import of_branch
@@ -269,7 +269,7 @@ def _cause(
     if not known or max(known) > 0:
         return "unknown", [], None
     weights = [(p, flow.largest("weight", p, first, last)) for p in trainable]
-    zero = [p.name for p, weight in weights if weight == 0 and len(p.shape) != 1]
+    zero = [p.name for p, weight in weights if weight == 0 and not is_bias(p.name)]
     return ("both factors zero", zero, 0.0) if len(zero) > 1 else ("no gradient", [], 0.0)
 
 
