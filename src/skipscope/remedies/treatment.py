@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from skipscope.acting import ACTING
+from skipscope.acting import sharing
 from skipscope.example import check_model
 from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
@@ -94,13 +94,11 @@ class Treatment:
     ) -> None:
         check_model(remedy, model)
         names = asked(remedy, sites)
-        own = {id(module) for module in model.modules()}
-        for other, sums in ACTING.items():
-            if not own.isdisjoint(map(id, other.modules())):
-                raise ValueError(
-                    f"{remedy}: an intervention is open on the model ({sums}), so its sums are not "
-                    "its own; call it outside of that context"
-                )
+        for _, sums in sharing(model):
+            raise ValueError(
+                f"{remedy}: an intervention is open on the model ({sums}), so its sums are not "
+                "its own; call it outside of that context"
+            )
         if trained not in ("refuse", "allow"):
             raise ValueError(f'{remedy}: trained is "refuse" or "allow", got {trained!r}')
         hollow = next((name for name, p in parameters_of(model).items() if p.is_meta), None)
