@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from skipscope.additions import Additions
+from skipscope.additions import Operations
 from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
 from skipscope.find.node import version_of
@@ -134,7 +134,7 @@ class _Run:
         self._off = off
         discovery = self._discovery = Discovery(model, self._on_site)
         try:
-            with unchanged(model), torch.enable_grad(), discovery.places, Additions(discovery):
+            with unchanged(model), torch.enable_grad(), discovery.places, Operations(discovery):
                 self.loss = _as_float(closure())
             self.unseen = discovery.observations.unseen
             self.passed = frozenset(discovery.found)

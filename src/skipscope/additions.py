@@ -2,7 +2,9 @@
 
 `Additions` is a `TorchFunctionMode`. It sees an addition with its operands before the operation
 runs (afterwards an in-place one has overwritten them), asks a visitor, and lets the operation run.
-Capture is a visitor that looks; an intervention is one that returns another sum.
+An intervention is a visitor that returns another sum, at each step of a training: nothing else is
+done for it. A discovery or capture follows all that the operands are made of: for it, `Operations`
+tells of all other functions too.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ _SUBTRACT = {
     Tensor.__isub__,
 }
 _REVERSED = {torch.rsub, Tensor.__rsub__}
+_SUMS = _ADD | _SUBTRACT | _REVERSED
 _IN_PLACE = {Tensor.add_, Tensor.__iadd__, Tensor.sub_, Tensor.subtract_, Tensor.__isub__}
 #: Additions that form the branch inside one kernel: there is no F to measure.
 _FUSED = {
@@ -74,6 +77,7 @@ _STACK = {torch.stack}
 _REDUCE = {torch.sum, Tensor.sum, torch.mean, Tensor.mean}
 _CONCATENATE = {torch.cat, torch.concat, torch.concatenate}
 _FOREACH_ADD = {torch._foreach_add, torch._foreach_add_}
+_NOTICED = _FUSED | _CONCATENATE | _FOREACH_ADD | _REDUCE
 #: As `warnings.filters` keeps it: action, message, category, module, line.
 _GLOBAL_HOOKS = (
     "ignore",
@@ -97,19 +101,26 @@ class Addition:
     into: Tensor | None = None  #: what the sum is written to: `left` in place, or what `out=` names
 
 
-class Visitor(Protocol):
-    """What an interceptor tells about a forward."""
+class Summing(Protocol):
+    """What an interceptor of additions alone tells about a forward."""
+
+    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
+        """An addition; `run()` performs it. What is returned becomes the result."""
+        ...
+
+
+class Visitor(Summing, Protocol):
+    """What an interceptor of all operations tells about a forward."""
 
     def is_idle(self) -> bool:
         """Whether nothing is of interest now, as while an optimizer steps; asked under no_grad."""
         ...
 
     def attempt(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Does a piece of the interceptor's own work; None where an error was kept inside."""
-        ...
+        """Does a piece of the interceptor's own work; None where an error was kept inside.
 
-    def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
-        """An addition; `run()` performs it. What is returned becomes the result."""
+        What is told otherwise than of an addition is told within such a piece.
+        """
         ...
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
@@ -126,15 +137,32 @@ class Visitor(Protocol):
 
 
 class Additions(TorchFunctionMode):
-    """Watches forwards for `visitor`.
+    """Tells `visitor` of the additions of a forward.
 
     PyTorch takes a mode off its stack while its handler runs. So a visitor may compute freely;
     code that a torch function calls inside (`multi_head_attention_forward`) is not seen; and a
     backward, being a torch function too, runs outside of the mode with all that it recomputes.
     """
 
-    def __init__(self, visitor: Visitor) -> None:
+    def __init__(self, visitor: Summing) -> None:
         super().__init__()
+        self._summing = visitor
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        addition = _parse(func, args, kwargs) if func in _SUMS else None
+        if addition is None:
+            return func(*args, **kwargs)
+        return self._summing.addition(addition, lambda: func(*args, **kwargs))
+
+
+class Operations(Additions):
+    """Tells `visitor` of all torch functions of a forward, and of where a backward begins."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        super().__init__(visitor)
         self._visitor = visitor
         self._stacked: tuple[Tensor, list[Tensor]] | None = None
 
@@ -150,11 +178,12 @@ class Additions(TorchFunctionMode):
         if func in _BACKWARD:
             attempt(self._before_backward, args, kwargs)
             return func(*args, **kwargs)
-        if func in _ADD or func in _SUBTRACT or func in _REVERSED:
+        if func in _SUMS:
             addition = attempt(_parse, func, args, kwargs)
             if addition is not None:
                 return self._visitor.addition(addition, lambda: func(*args, **kwargs))
-        attempt(self._before, func, args, kwargs)
+        if func in _NOTICED:
+            attempt(self._before, func, args, kwargs)
         result = func(*args, **kwargs)
         attempt(self._after, func, args, kwargs, result)
         return result
@@ -239,12 +268,10 @@ def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
 
 def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition | None:
     """The operands of an addition, positional or by keyword; None where one is no data."""
-    operands = [*args, *(kwargs[k] for k in ("input", "self", "other") if k in kwargs)]
-    if len(operands) < 2 or not all(isinstance(operand, Tensor) for operand in operands[:2]):
+    operands = (*args, *(kwargs[k] for k in ("input", "self", "other") if k in kwargs))
+    if len(operands) < 2 or not (_may_be_data(operands[0]) and _may_be_data(operands[1])):
         return None
     left, right = operands[:2]
-    if not (_may_be_data(left) and _may_be_data(right)):
-        return None
     alpha = kwargs.get("alpha", operands[2] if len(operands) > 2 else 1)
     if not isinstance(alpha, (int, float, Tensor)):
         return None
@@ -257,8 +284,8 @@ def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition
     return Addition(left, right, 1.0, factor, into)
 
 
-def _may_be_data(tensor: Tensor) -> bool:
-    return tensor.dim() >= 2 and tensor.is_floating_point()
+def _may_be_data(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() >= 2 and value.is_floating_point()
 
 
 class Passing:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skipscope.additions import Additions
+from skipscope.additions import Operations
 from skipscope.capture import Capture, Captured
 from skipscope.example import run_example
 from skipscope.find import Discovery, Found
@@ -156,7 +156,7 @@ class Still:
         try:
             with unchanged(model), torch.enable_grad():
                 model.eval()
-                with discovery.places, Additions(discovery):
+                with discovery.places, Operations(discovery):
                     run_example("preflight", model, example, kwargs)
                 wanted = [p for p in model.parameters() if p.requires_grad]
                 for key, branch in self._branches.items():

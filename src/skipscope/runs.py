@@ -69,8 +69,9 @@ def _intervention(model: nn.Module) -> str:
     """What is done to the sums of a model, or of a part of it; "" where they are its own.
 
     >>> from skipscope import intervene
-    >>> net = nn.Sequential(nn.Sequential(nn.ReLU()), nn.ReLU())
+    >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 1, 8), nn.ReLU())
     >>> with intervene(net[0], branch_scale=0.5):
+    ...     __ = net(torch.randn(3, 2, 4))
     ...     _intervention(net), _intervention(net[0]), _intervention(net[1])
     ('y = s + 0.5 F in 0', 'y = s + 0.5 F', '')
     """

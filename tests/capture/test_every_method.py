@@ -23,7 +23,7 @@ from skipscope import pictures as pictures_module
 from skipscope import publish as publish_module
 from skipscope import recorder as recorder_module
 from skipscope import stepping as stepping_module
-from skipscope.additions import Additions
+from skipscope.additions import Additions, Operations
 from skipscope.attendance import Attendance
 from skipscope.capture import Capture, Captured
 from skipscope.capture.slots import Slot
@@ -52,6 +52,7 @@ from tests.capture.attachments import attached, changes
 D = 4
 CLASSES = (
     Additions,
+    Operations,
     Attendance,
     Branch,
     Capture,
@@ -301,7 +302,7 @@ def test_an_error_in_any_method(
 
 
 #: What PyTorch calls: an interrupt there meets autograd, a module or an optimizer half-way.
-HOOKS = (Additions, Capture, Discovery, Places, Slot, Updates, Sampling, Steps, Monitor)
+HOOKS = (Additions, Operations, Capture, Discovery, Places, Slot, Updates, Sampling, Steps, Monitor)
 INTERRUPTED = [
     pytest.param(place, id=name, marks=[] if place[0] in HOOKS else [pytest.mark.slow])
     for place, name in zip(PLACES, IDS, strict=True)

@@ -401,6 +401,56 @@ def test_a_control_that_changes_nothing_is_refused() -> None:
     with nowhere, intervene(net, shortcut=False):  # the sum is the loop's own
         h = net.stem(x[:, : net.stem.in_features])
         h + net.blocks[0].branch(h)
+    unseen = pytest.raises(ValueError, match="y = F nowhere: no module of the model ran")
+    with unseen, intervene(net, shortcut=False):
+        copy.deepcopy(net)(x[:, : net.stem.in_features])
+
+
+class Adding(nn.Linear):
+    """A layer of PyTorch's by name alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + super().forward(x)
+
+
+def patched(layer: nn.Linear) -> nn.Linear:
+    own = layer.forward
+    layer.forward = lambda x: x + own(x)
+    return layer
+
+
+def hooked(layer: nn.Linear) -> nn.Linear:
+    layer.register_forward_hook(lambda _, args, output: args[0] + output)
+    return layer
+
+
+def hooked_before(layer: nn.Linear) -> nn.Linear:
+    weight, bias = layer.weight, layer.bias
+    layer.register_forward_pre_hook(
+        lambda _, args: args[0] + nn.functional.linear(args[0], weight, bias)
+    )
+    return layer
+
+
+@pytest.mark.parametrize("made", [Adding, patched, hooked, hooked_before])
+def test_a_layer_that_adds_a_shortcut_of_the_users_is_acted_on(made: Any) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(nets.WIDTH, nets.WIDTH)
+    x = torch.randn(2, nets.WIDTH)
+    stem = nn.Linear(nets.WIDTH, nets.WIDTH)
+    expected = nn.functional.linear(stem(x), layer.weight, layer.bias)
+    if made is hooked_before:  # the layer itself comes after the sum
+        expected = nn.functional.linear(expected, layer.weight, layer.bias)
+    if made is Adding:
+        adding = Adding(nets.WIDTH, nets.WIDTH)
+        adding.load_state_dict(layer.state_dict())
+        net = nn.Sequential(stem, adding)
+    else:
+        net = nn.Sequential(stem, made(layer))
+    with intervene(net, shortcut=False) as plain:
+        for _ in range(2):
+            assert torch.equal(net(x), expected)
+    assert len(plain.sites) == 1
 
 
 def test_a_copy_of_the_model_is_not_intervened() -> None:

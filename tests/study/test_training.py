@@ -14,7 +14,7 @@ from skipscope import History
 from skipscope.evidence.outcome import Cell, Evidence, Outcome
 from skipscope.evidence.store import load
 from skipscope.find import find_residuals
-from skipscope.study import Study
+from skipscope.study import Study, nets
 from skipscope.study.data import Batches, Data
 from skipscope.study.pool import run_cell
 from skipscope.study.readings import Blocks, effective_rank
@@ -278,3 +278,12 @@ def test_features_are_rows_of_channels(case: str) -> None:
     rows = out if case == "channels last" else out.permute(0, 2, 3, 1)
     found = Blocks(model, list(find_residuals(model, x).sites), x).features(x)
     assert effective_rank(found) == pytest.approx(_rank(rows.reshape(-1, 4)), rel=1e-6)
+
+
+@pytest.mark.parametrize("net", [nets.mlp(4), nets.cnn(8), nets.transformer(1)])
+def test_a_site_of_a_named_studys_net_has_the_line_of_its_sum(net: nn.Module) -> None:
+    lines = Path(nets.__file__).read_text().splitlines()
+    for site in find_residuals(net, torch.randn(2, 64)).sites:
+        file, line = site.source.split(":")
+        assert file == "nets.py"
+        assert " + " in lines[int(line) - 1]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from skipscope.additions import Addition, Additions, EagerStance, Passing
+from skipscope.additions import Addition, EagerStance, Operations, Passing
 from skipscope.capture.forward import MAX_ROWS, RowSums, forward_sums, row_sums
 from skipscope.capture.guarded import Guarded
 from skipscope.capture.slots import NO_BACKWARD, Slot, hook_of, share_hook_of
@@ -104,7 +104,7 @@ class Capture(Passing):
         """Attaches: eager stance, module places, the function mode."""
         self._attached.enter_context(EagerStance())
         self._attached.enter_context(self._discovery.places)
-        self._attached.enter_context(Additions(Guarded(self, self._guard)))
+        self._attached.enter_context(Operations(Guarded(self, self._guard)))
 
     def close(self) -> None:
         """Takes everything off, whatever happens on the way; safe to call twice."""

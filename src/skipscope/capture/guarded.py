@@ -50,12 +50,12 @@ class Guarded:
         return result
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
-        """Passed on."""
-        self._guard.call("finding", self._visitor.fused, what, operands)
+        """Passed on; `attempt` keeps an error."""
+        self._visitor.fused(what, operands)
 
     def call(self, name: str, args: Iterable[Any], result: Any) -> None:
-        """Passed on."""
-        self._guard.call("finding", self._visitor.call, name, args, result)
+        """Passed on; `attempt` keeps an error."""
+        self._visitor.call(name, args, result)
 
     def before_backward(self, roots: list[Tensor]) -> None:
         """Passed on."""

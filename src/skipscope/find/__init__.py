@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from skipscope.additions import Additions
+from skipscope.additions import Operations
 from skipscope.example import check_model, run_example
 from skipscope.find.discover import Discovery
 from skipscope.find.found import Found
@@ -51,7 +51,7 @@ def find_residuals(model: nn.Module, *args: Any, **kwargs: Any) -> SiteMap:
     """
     check_model("find_residuals", model)
     discovery = Discovery(model)
-    with unchanged(model), discovery.places, torch.enable_grad(), Additions(discovery):
+    with unchanged(model), discovery.places, torch.enable_grad(), Operations(discovery):
         run_example("find_residuals", model, args, kwargs)
     site_map = SiteRegistry().site_map(
         discovery.found.values(), discovery.observations.unseen, discovery.places.called

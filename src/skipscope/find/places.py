@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import weakref
@@ -20,21 +21,32 @@ from skipscope.find.paths import canonical, class_name
 from skipscope.guard import Guard
 
 _TORCH = Path(torch.__file__).parent
+_SKIPSCOPE = Path(__file__).parents[1]
 #: Files whose frames stand between an addition and the line that wrote it.
 _PLUMBING = (
     *(str(_TORCH / name) for name in ("overrides.py", "_tensor.py", "_jit_internal.py")),
-    str(Path(__file__).parents[1]) + os.sep,
+    str(_SKIPSCOPE) + os.sep,
 )
+#: A study's nets are models like those of users.
+_MODELS = str(_SKIPSCOPE / "study") + os.sep
 
 
 def source_line() -> str:
     """`file.py:line` of the code whose operation is being intercepted."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+    while frame is not None and _is_plumbing(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None:
-        return ""
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return "" if frame is None else _line(frame.f_code.co_filename, frame.f_lineno)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_plumbing(file: str) -> bool:
+    return file.startswith(_PLUMBING) and not file.startswith(_MODELS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _line(file: str, line: int) -> str:
+    return f"{Path(file).name}:{line}"
 
 
 class Places:

@@ -7,6 +7,7 @@ once more in the backward, which runs outside of all function modes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from skipscope.additions import Additions, Visitor
+from skipscope.additions import Additions, Summing
 from skipscope.compiled import compiled_only
 from skipscope.find.paths import canonical
 from skipscope.intervention.rehearsal import Call, RandomState
@@ -33,7 +34,7 @@ class Following:
     _quiet = False  #: while any call is rehearsed
 
     def __init__(
-        self, model: nn.Module, visitor: Visitor, begin: Callable[[Call | None, str], None]
+        self, model: nn.Module, visitor: Summing, begin: Callable[[Call | None, str], None]
     ) -> None:
         self.names = {id(module): canonical(name) for name, module in model.named_modules()}
         #: the call that runs, as it began; None where a checkpoint recomputes one
@@ -41,13 +42,14 @@ class Following:
         self._model = model
         self._visitor = visitor
         self._begin = begin
-        self._running: list[str | None] = []
+        self._running: list[str | None] = []  # None for a step, which is not followed
+        self._depth = 0  # how many of them are followed
         self._attached = ExitStack()
 
     def __enter__(self) -> Following:
         with ExitStack() as stack:  # what fails on the way takes off what is attached already
             for module in self._model.modules():
-                if isinstance(module, torch.jit.ScriptModule):
+                if isinstance(module, torch.jit.ScriptModule) or _is_layer_of_torch(module):
                     continue
                 before = module.register_forward_pre_hook(
                     _Hook(self._before), with_kwargs=True, prepend=True
@@ -78,31 +80,47 @@ class Following:
         finally:
             Following._quiet = False
 
-    @property
-    def _inside(self) -> bool:
-        return any(name is not None for name in self._running)
-
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if Following._quiet:
             return
-        name = None if _is_step(module) else self.names[id(module)]
-        if name is None or self._inside:
-            self._running.append(name)
+        if _is_step(module):
+            self._running.append(None)
             return
+        outermost = not self._depth
+        if outermost:
+            self._begin_call(module, args, kwargs)
+        self._running.append(self.names[id(module)])
+        self._depth += 1
+        if outermost:
+            torch._C._push_on_torch_function_stack(Additions(self._visitor))
+
+    def _begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
             self.call = Call(module, args, kwargs, RandomState(self._model))
-        self._begin(self.call, name)
-        self._running.append(name)
-        torch._C._push_on_torch_function_stack(Additions(self._visitor))
+        self._begin(self.call, self.names[id(module)])
 
     def _after(self, module: nn.Module, *_: object) -> None:
         if not Following._quiet and self._running:
             self._leave()
 
     def _leave(self) -> None:
-        if self._running.pop() is not None and not self._inside:
+        if self._running.pop() is None:
+            return
+        self._depth -= 1
+        if not self._depth:
             self.call = None
             torch._C._pop_torch_function_stack()
+
+
+def _is_layer_of_torch(module: nn.Module) -> bool:
+    """Whether its forward is PyTorch's own and calls no module: no shortcut is added in there.
+
+    Most modules are such, and following them is most of what following costs. A forward of the
+    user's may be put in place of the layer's own, and a pre-hook of theirs runs within the layer.
+    """
+    defined = getattr(type(module).forward, "__module__", "") or ""
+    own = defined.startswith("torch.nn.modules.") and "forward" not in vars(module)
+    return own and not module._modules and not module._forward_pre_hooks
 
 
 def check_eager(model: nn.Module) -> None:
@@ -119,16 +137,10 @@ def check_eager(model: nn.Module) -> None:
         )
 
 
-class _Hook:
+class _Hook(functools.partial[None]):
     """A module hook that copies and pickles of the module do not take along."""
 
-    def __init__(self, method: Callable[..., None]) -> None:
-        self._method = method
-
-    def __call__(self, *args: Any) -> None:
-        self._method(*args)
-
-    def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
+    def __reduce__(self) -> Any:
         return _copied_hook, ()
 
 

@@ -139,7 +139,7 @@ class Intervention(Passing):
         """
         if self._rehearsed:
             self.arm.check_names(self._map)
-            self._check_acting()
+        self._check_acting()
 
     # ------------------------------------------------------------------ finding
     def _begin(self, call: Call | None, name: str) -> None:
@@ -211,6 +211,8 @@ class Intervention(Passing):
         if self._acts or not self.arm.changes:
             return
         why = "no residual addition was found (find_residuals tells what was seen)"
+        if not self._rehearsed:
+            why = "no module of the model ran that may form a sum; one of a training loop stays"
         if self._map.sites:
             reasons = sorted({left.reason for left in self.left})
             why = f"it leaves all {counted(len(self._map.sites), 'site')}: {'; '.join(reasons)}"

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 from torch.utils._pytree import tree_map
 
-from skipscope.additions import Addition, Additions
+from skipscope.additions import Addition, Additions, Operations
 from skipscope.find import Discovery, Found
 from skipscope.find.places import source_line
 from skipscope.restore import gpus_of, unchanged
@@ -86,7 +86,7 @@ def rehearse(model: nn.Module, call: Call) -> Rehearsal:
         stack.enter_context(rehearsal.places)
         args, kwargs = _copies((call.args, dict(call.kwargs)))
         call.random_state.set()
-        with Additions(rehearsal):
+        with Operations(rehearsal):
             call.module(*args, **kwargs)
     return rehearsal
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from skipscope.additions import Additions
+from skipscope.additions import Operations
 from skipscope.example import run_example
 from skipscope.find import Found, SiteRegistry
 from skipscope.find.node import Branch, Edge, Node
@@ -101,7 +101,7 @@ def ends_of(
         model.eval()
         reading = _Reading(model)
         try:
-            with reading.places, _outputs_of(model) as outputs, Additions(reading):
+            with reading.places, _outputs_of(model) as outputs, Operations(reading):
                 output = run_example(remedy, model, example, kwargs)
             sites = SiteRegistry().site_map(
                 reading.found.values(), reading.observations.unseen, reading.places.called

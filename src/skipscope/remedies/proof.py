@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from skipscope.additions import Additions
+from skipscope.additions import Operations
 from skipscope.example import run_example
 from skipscope.find import Discovery, Found
 from skipscope.intervention.rehearsal import Key
@@ -48,7 +48,7 @@ class Forward:
         try:
             with unchanged(model), torch.enable_grad(), all_trainable(model):
                 model.eval()
-                with discovery.places, Additions(discovery):
+                with discovery.places, Operations(discovery):
                     output = run_example(remedy, model, example, kwargs)
             leaves = tree_leaves(dict(output) if isinstance(output, Mapping) else output)
             self.outputs = [x.detach().clone() for x in leaves if isinstance(x, Tensor)]

@@ -147,7 +147,9 @@ class Training:
 
     def _before_update(self, step: int, rank: float | None) -> Reading:
         for index, parameter in enumerate(self.model.parameters()):
-            if parameter.grad is not None and bool(parameter.grad.any()):
+            if index in self.received or parameter.grad is None:
+                continue
+            if bool(parameter.grad.any()):
                 self.received.add(index)
         return Reading(
             step,
