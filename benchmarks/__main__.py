@@ -13,7 +13,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import breakdown, depth, load_history, memory, steps, transfers, whole_run
+from benchmarks import (
+    breakdown,
+    depth,
+    interventions,
+    load_history,
+    memory,
+    steps,
+    transfers,
+    whole_run,
+)
 from benchmarks.settings import QUICK, Settings
 
 #: In the order they run.
@@ -25,6 +34,7 @@ PIECES: Mapping[str, Callable[[Settings], Iterator[str]]] = {
     "memory": memory.run,
     "depth": depth.run,
     "load-history": load_history.run,
+    "interventions": interventions.run,
 }
 
 
