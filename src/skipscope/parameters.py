@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from numbers import Real
 
 from torch import nn
@@ -31,7 +31,7 @@ def parameter_table(
     table = []
     for index, (raw, parameter) in enumerate(model.named_parameters()):
         name = canonical(raw)
-        block = _longest(name, blocks)
+        block = _block_around(name, blocks)
         inside = name.removeprefix(f"{block}.") if block else name
         table.append(
             Parameter(
@@ -61,9 +61,16 @@ def block_of(module: str) -> str:
     return ".".join(parts[: numbers[-1] + 1]) if numbers else module
 
 
-def _longest(name: str, blocks: Iterable[str]) -> str:
-    holding = [block for block in blocks if block and name.startswith(f"{block}.")]
-    return max(holding, key=len, default="")
+def _block_around(name: str, blocks: Container[str]) -> str:
+    """The innermost of the blocks that a parameter lies in; "" where it lies in none.
+
+    >>> _block_around("layer.3.fc.weight", {"layer.3", "layer"})
+    'layer.3'
+    """
+    around = name.rpartition(".")[0]
+    while around and around not in blocks:
+        around = around.rpartition(".")[0]
+    return around
 
 
 def _groups(optimizers: Sequence[Optimizer]) -> tuple[tuple[Group, ...], dict[int, int]]:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from skipscope.find.found import Found
 from skipscope.find.names import with_names
 from skipscope.find.node import Branch
+from skipscope.find.order import in_order
 from skipscope.find.vocabulary import MATRIX, Op
 from skipscope.records import (
     ModuleClass,
@@ -111,20 +112,12 @@ class SiteRegistry:
             stream += other
             self._streams.remove(other)
         self._follow.update(pairwise(chain))
-        stream += [index for index in chain if index not in stream]
+        held = set(stream)
+        stream += [index for index in chain if index not in held]
         if known != (len(stream), len(self._follow)):
-            stream[:] = self._in_order(stream)
-
-    def _in_order(self, stream: list[int]) -> Iterator[int]:
-        """The members of a stream such that each stands behind what it was seen to follow."""
-        modules = [module for module, _, _ in self._index]
-        left = sorted(stream, key=lambda index: (_numbers(modules[index]), index))
-        while left:
-            behind = {b for a, b in self._follow if a in left}
-            # Forwards can contradict each other; then the first one stands.
-            first = next((index for index in left if index not in behind), left[0])
-            left.remove(first)
-            yield first
+            modules = [module for module, _, _ in self._index]
+            stream.sort(key=lambda index: (_numbers(modules[index]), index))
+            stream[:] = in_order(stream, self._follow)
 
     def _update(self, site: Site) -> None:
         known = self._sites.get(site.index, site)

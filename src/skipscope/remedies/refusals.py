@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -87,13 +88,19 @@ class Refusals:
 
     def _siblings(self, name: str) -> Iterator[str]:
         """Parameters that differ in one number of their path only, and were not used."""
-        parts = name.split(".")
-        for other in self._parameters:
-            others = other.split(".")
-            apart = [a for a, b in zip(parts, others, strict=False) if a != b]
-            alike = len(parts) == len(others) and len(apart) == 1 and apart[0].isdigit()
-            if alike and self._ends.uses and not self._ends.uses.get(other):
-                yield other
+        for gap in _gaps(name):
+            yield from (other for other in self._unused.get(gap, ()) if other != name)
+
+    @cached_property
+    def _unused(self) -> dict[tuple[str, ...], list[str]]:
+        """What had no part in the forward, by its path with one number left open."""
+        found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        uses = self._ends.uses
+        unused = [name for name in self._parameters if not uses.get(name)] if uses else []
+        for name in unused:
+            for gap in _gaps(name):
+                found[gap].append(name)
+        return found
 
     def _why_parameter(self, name: str) -> Iterator[str]:
         if not self._parameters[name].requires_grad:
@@ -104,6 +111,18 @@ class Refusals:
             yield f"{name} is tied to {self._tied[name]}"
         elif self._ends.uses.get(name, 0) > 1 and self._weights.get(name) is None:
             yield f"{name} is used {self._ends.uses[name]} times in one forward"
+
+
+def _gaps(name: str) -> Iterator[tuple[str, ...]]:
+    """A path's pieces, with "*" for one of its numbers each time.
+
+    >>> list(_gaps("experts.3.fc.0"))
+    [('experts', '*', 'fc', '0'), ('experts', '3', 'fc', '*')]
+    """
+    parts = tuple(name.split("."))
+    for place, part in enumerate(parts):
+        if part.isdigit():
+            yield (*parts[:place], "*", *parts[place + 1 :])
 
 
 def why_trained(model: nn.Module) -> str:

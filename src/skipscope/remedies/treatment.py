@@ -233,10 +233,10 @@ class Treatment:
             with unchanged(self.model):
                 self.model.eval()
                 look = Look(*self.call, None)
-            zero = look.zero()
+            zero, nonzero = look.zero(), look.nonzero()
             for site, end in self.each():
                 key = key_of(site)
-                if key in look.nonzero():
+                if key in nonzero:
                     self.refuse(site, "with its last weight at 0 the branch is not 0")
                 elif zero.get(key, True) is False:
                     self.refuse(site, self._why_asleep(site, end))

@@ -102,12 +102,12 @@ def _why_not_one_module(
     if len(owners) != 1:
         return f"its last values come from {len(owners)} modules{instead(work, site, alpha)}"
     path, module, output = work.carrier(end)
-    other = instead(work, site, alpha)
     within = path or "the model"
     if output is None:
+        other = instead(work, site, alpha)
         return f"{within}, in which its last weight works, returns no tensor{other}"
     if work.carried(path) > 1 and not work.refused(site):
-        count = work.carried(path)
+        count, other = work.carried(path), instead(work, site, alpha)
         return f"{count} branches end in {within}, and a factor scales them all{other}"
     if hasattr(module, "branch_scale"):
         return "it has a branch_scale already"
