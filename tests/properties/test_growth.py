@@ -1,4 +1,4 @@
-"""What is done for each site stays the same in a deeper net: lines run, counted function by function."""
+"""Per site a deeper net costs no more: lines that run, counted function by function."""
 
 from __future__ import annotations
 
