@@ -98,7 +98,16 @@ def test_branches_of_zero_are_said_to_be_the_same_under_every_law() -> None:
     assert "R^2" not in text
 
 
-@pytest.mark.parametrize(("placement", "said"), [("pre-norm", True), ("none", False)])
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        ("pre-norm", True),
+        ("pre-activation", True),
+        ("sandwich", True),
+        ("none", False),
+        ("branch-norm", False),
+    ],
+)
 def test_an_exponential_of_normalised_branches_is_not_to_be_trusted(
     placement: str, said: bool
 ) -> None:

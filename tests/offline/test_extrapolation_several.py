@@ -89,7 +89,9 @@ def test_what_both_say_is_a_range() -> None:
     text = text_of(history, "4x")
     low, high = (f"x{one.growth:.2f}" for one in (linear, factor))
     said = f"4x growth between {low} (linear variance) and {high} (a factor a site)"
-    assert f"range {said}" in text
+    budgets = f"B {linear.budget:.2f} to {factor.budget:.2f}"
+    assert f"range {said}, {budgets}, depth multiplier x" in text
+    assert "which is not the law of this gradient" not in text
     assert "stream linear variance and a factor a site fit alike" in text
     assert "expect growth near that of linear variance" in text
     assert f"96 4x if normalised {low}" in text
@@ -117,6 +119,7 @@ def test_a_range_of_branches_that_shrink_is_bounded() -> None:
     text = text_of(weights(make_history([r]), 0.25 / math.sqrt(L)), "4x")
     assert "or normalised or constant: the branches of the deeper net start as large" in text
     assert "expect growth near" not in text
+    assert "d^n takes every further block to multiply like the mean one, which is not" in text
 
 
 def test_neither_curve_nor_start_are_told() -> None:

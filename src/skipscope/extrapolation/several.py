@@ -85,12 +85,15 @@ def _ranges(rows: Sequence[At]) -> Iterator[str]:
         if len(ends) < 2:
             return
         end = "depth multiplier" if ends[0].multiplier is not None else "gradient first/last"
-        found = (
-            _between("growth", ends, [one.growth for one in ends], factor),
-            _between("B", ends, [one.budget for one in ends], number),
-            _between(end, ends, [_end(one) for one in ends], factor),
+        values = (
+            ("growth", [one.growth for one in ends], factor),
+            ("B", [one.budget for one in ends], number),
+            (end, [_end(one) for one in ends], factor),
         )
-        yield f"{asked} " + ", ".join(one for one in found if one)
+        curves = [OF_SHAPE[shape_of(one.law)] for one in ends if one.law is not None]
+        said = ", ".join(_between(values, curves))
+        if said:
+            yield f"{asked} {said}"
 
 
 def _end(one: At) -> Number:
@@ -98,17 +101,21 @@ def _end(one: At) -> Number:
 
 
 def _between(
-    name: str, ends: Sequence[At], values: Sequence[Number], write: Callable[[Number], str]
-) -> str:
-    """One number of both ends, the smaller first, each with its curve."""
-    known = [
-        (value, OF_SHAPE[shape_of(one.law)])
-        for value, one in zip(values, ends, strict=True)
-        if value is not None and one.law is not None
-    ]
-    if not known:
-        return ""
-    (low, low_curve), (high, high_curve) = min(known), max(known)
-    if write(low) == write(high):
-        return f"{name} {write(low)}"
-    return f"{name} between {write(low)} ({low_curve}) and {write(high)} ({high_curve})"
+    named: Iterable[tuple[str, Sequence[Number], Callable[[Number], str]]], curves: Sequence[str]
+) -> Iterator[str]:
+    """Each number from its smaller end to its larger; the first range says which curve is which."""
+    first = True
+    for name, values, write in named:
+        known = [(value, at) for at, value in enumerate(values) if value is not None]
+        if not known:
+            continue
+        (low, below), (high, above) = min(known), max(known)
+        if write(low) == write(high):
+            yield f"{name} {write(low)}"
+        elif first:
+            yield (
+                f"{name} between {write(low)} ({curves[below]}) and {write(high)} ({curves[above]})"
+            )
+            first = False
+        else:
+            yield f"{name} {write(low)} to {write(high)}"

@@ -21,6 +21,7 @@ from skipscope.reports._text import factor, number, signed
 from skipscope.reports.parts import Grid, Notes, Part, Title
 
 CONSTANT = "the same at every depth: it does not change at all, so every law says the same"
+BEFORE = ("pre-norm", "pre-activation", "sandwich")  #: placements with a norm before the branch
 EXPONENTIAL_PRE_NORM = (
     "norms stand before the branches, and a branch that reads a normalised input cannot keep "
     "growing with its stream: do not trust this law beyond the measured depth"
@@ -88,7 +89,7 @@ def _stage(stage: StageAt, name: str, placement: str) -> Iterator[tuple[str, str
             "the law takes them to be: growth is that of the curve, B that of r"
         )
         yield "", text
-    if placement == "pre-norm":
+    if placement in BEFORE:
         yield from _behind_norms(stage.forward)
     if stage.gradient.fits is None or not _has_shape(stage.gradient.fits):
         yield "gradients", CONSTANT if _constant(stage.gradient) else stage.gradient.reason
@@ -218,12 +219,17 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
     else:
         yield "", "not extrapolated: the gradient follows no law along the whole stream"
     others = [one.gradient for one in stream.stages if not _constant(one.gradient)]
-    if seen.at and others and all(one.law not in (None, "constant") for one in others):
+    if seen.at and others and all(_no_power(one) for one in others):
         text = (
             "d^n takes every further block to multiply like the mean one, which is not the law of "
             "this gradient: read the law's depth multiplier"
         )
         yield "", text
+
+
+def _no_power(gradient: Curve) -> bool:
+    """Whether no law that it may follow multiplies by one factor a site at every depth."""
+    return bool(gradient.answers) and "constant" not in gradient.answers
 
 
 def _base(seen: Scalar) -> str:
