@@ -1,6 +1,6 @@
 """Laws that measures are held against: closed forms of depth, for branches and gradients.
 
-Three laws of the branch ratio along depth, k residual additions deep, branches independent of the
+Four laws of the branch ratio along depth, k residual additions deep, branches independent of the
 shortcut (cosine 0, the state at initialisation):
 
 * `"normalised"`: each branch reads a normalised input (BatchNorm, pre-norm), so that all branches
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Law = Literal["normalised", "constant", "depth-scaled"]
+Law = Literal["normalised", "normalised-scaled", "constant", "depth-scaled"]
 
 
 def depth_multiplier(d: float, n: int) -> float:
@@ -81,9 +81,10 @@ def expected_branch_ratio(
     Args:
         k: additions before this one, from 0.
         law: one of the module's laws.
-        a: `(RMS x_0 / RMS f)^2`, for "normalised".
+        a: `(RMS x_0 / RMS f)^2`, for "normalised"; with f before its `1/sqrt(L)` for
+            "normalised-scaled".
         scale: r itself for "constant"; of the branch before `1/sqrt(L)` for "depth-scaled".
-        depth: additions in all, L, for "depth-scaled".
+        depth: additions in all, L, for the two that are scaled.
 
     Raises:
         ValueError: no such law.
@@ -92,14 +93,18 @@ def expected_branch_ratio(
     [1.0, 0.707, 0.5, 0.333]
     >>> expected_branch_ratio(7, "depth-scaled", depth=16)
     0.25
+    >>> expected_branch_ratio(9, "normalised-scaled", depth=16)
+    0.2
     """
     if law == "normalised":
         return 1.0 / math.sqrt(k + a)
+    if law == "normalised-scaled":
+        return 1.0 / math.sqrt(k + a * depth)
     if law == "constant":
         return scale
     if law == "depth-scaled":
         return scale / math.sqrt(depth)
-    raise ValueError(f"no law {law!r}: normalised, constant, depth-scaled")
+    raise ValueError(f"no law {law!r}: normalised, normalised-scaled, constant, depth-scaled")
 
 
 def expected_variance_growth(
@@ -113,7 +118,11 @@ def expected_variance_growth(
     8.0
     >>> round(expected_variance_growth(0, 10**6, "depth-scaled"), 3)  # bounded by e
     2.718
+    >>> expected_variance_growth(0, 10**6, "normalised-scaled")  # 2 at any depth
+    2.0
     """
+    if law == "normalised-scaled":
+        return (stop + a * stop) / (start + a * stop)
     if law == "normalised":
         return (stop + a) / (start + a)
     ratio = expected_branch_ratio(start, law, scale=scale, depth=stop)
@@ -145,8 +154,8 @@ def expected_budget(
 ) -> float:
     """Residual budget `B = sum of ln(1 + r^2)` over `depth` additions.
 
-    `ln(1 + L/a)` for "normalised", proportional to L for "constant", at most `scale^2` for
-    "depth-scaled".
+    `ln(1 + L/a)` for "normalised", `ln(1 + 1/a)` for "normalised-scaled", proportional to L for
+    "constant", at most `scale^2` for "depth-scaled".
 
     >>> round(expected_budget(27), 3)  # ln 28
     3.332

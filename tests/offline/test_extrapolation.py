@@ -2,78 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from skipscope import theory
 from skipscope.extrapolation import extrapolate
-from skipscope.extrapolation.fit import Fit, _choose, fit
-from skipscope.extrapolation.records import StageAt, StreamAt
-from skipscope.history import History
-from skipscope.records import Parameter, Run
-from tests.offline.builders import (
-    add_updates,
-    make_history,
-    make_map,
-    make_parameter,
-    make_site,
-)
-
-L = 24
-
-
-def stage_of(history: History, *depths: str | int) -> StageAt:
-    (moment,) = extrapolate(history, *depths).numbers.moments
-    return moment.streams[0].stages[0]
-
-
-def normalised(a: float, sites: int = L) -> np.ndarray[Any, Any]:
-    """r of branches of one size: x_0 has mean square a, every branch 1."""
-    return 1 / np.sqrt(np.arange(sites) + a)
-
-
-def unnormed(r: npt.ArrayLike, **changes: Any) -> History:
-    """Sites whose branches read the stream without a norm."""
-    sites = make_map(*(make_site(k, norm_placement="none") for k in range(np.shape(r)[-1])))
-    return make_history(r, **{"sites": sites, **changes})
-
-
-def weights(
-    history: History,
-    last: npt.ArrayLike = 0.25,
-    other: npt.ArrayLike = 0.25,
-    inputs: int = 16,
-    factor: float | None = None,
-) -> History:
-    """Two matrices a branch with these RMS at step 0; the last has so many inputs.
-
-    Of 16 inputs, matrices of RMS 0.25 keep the size of what they read. `factor` is that of a
-    `branch_scale`.
-    """
-    parameters: list[Parameter] = []
-    norms: list[float] = []
-    count = len(history.sites.sites)
-    for site in range(count):
-        for name, shape, rms in (
-            ("fc1", (inputs, 16), np.broadcast_to(other, count)[site]),
-            ("fc2", (16, inputs), np.broadcast_to(last, count)[site]),
-            *([("fc2.branch_scale", (), factor)] if factor is not None else []),
-        ):
-            parameters.append(
-                make_parameter(
-                    len(parameters), name=f"blocks.{site}.{name}", shape=shape, role=name,
-                    sites=(site,), block=f"blocks.{site}",
-                )
-            )  # fmt: skip
-            norms.append(rms * math.sqrt(math.prod(shape)))
-    return add_updates(history, weight=np.array(norms), parameters=tuple(parameters))
-
+from skipscope.extrapolation.fit import fit
+from tests.offline.builders import make_history, make_map, make_site
+from tests.offline.extrapolated import L, normalised, stage_of, text_of, unnormed, weights
 
 # -------------------------------------------------------------------------- exact laws
 
@@ -97,7 +36,14 @@ def test_linear_variance(a: float) -> None:
         assert at.budget == pytest.approx(
             theory.expected_budget(n - 1, "normalised", a=a + 1), rel=1e-6
         )
-    assert found.otherwise == ()
+    # the same curve, were the branches of the deeper net scaled by its own depth: the first site,
+    # outside the law, adds 1 as here, each of the others L/n
+    for at, n in zip(found.otherwise, (96, 100), strict=True):
+        assert at.law == "normalised-scaled"
+        added = (n - 1) * L / n
+        assert at.growth == pytest.approx(math.sqrt((a + 1 + added) / a), rel=1e-6)
+        assert at.budget == pytest.approx(math.log((a + 1 + added) / (a + 1)), rel=1e-6)
+        assert at.multiplier == pytest.approx(math.sqrt((a + 1 + added) / a), rel=1e-6)
 
 
 @pytest.mark.parametrize("r", [0.5, 1.0])
@@ -139,45 +85,6 @@ def test_zero_branches_stay_zero_at_any_depth() -> None:
     assert found.otherwise == ()
 
 
-def text_of(history: History, *depths: str) -> str:
-    return " ".join(str(extrapolate(history, *depths)).split())
-
-
-@pytest.mark.parametrize("r", [0.01, 0.06])
-def test_a_flat_stream_has_no_law_and_one_wording(r: float) -> None:
-    """23 sites of 1 + r^2: the RMS grows by 0.1 % and by 4.2 %."""
-    history = make_history([np.full(L, r)])
-    found = stage_of(history, "4x")
-    assert found.forward.law is None
-    assert found.gradient.law is None
-    assert found.extrapolated[0].growth is None
-    assert found.otherwise == ()
-    text = text_of(history, "4x")
-    assert "stream flat: no shape, it varies by under 5 %" in text
-    assert "gradients flat: no shape, it varies by under 5 %" in text
-    assert "R^2" not in text
-    assert "stream law" not in text
-    assert "gradients law" not in text
-
-
-def test_five_percent_is_where_a_shape_begins() -> None:
-    """(1 + r^2)^(23/2) is 1.051 at r = 0.066."""
-    fits = stage_of(make_history([np.full(L, 0.066)]), "4x").forward.fits
-    assert fits is not None
-    assert fits.chosen is not None
-
-
-def test_a_flat_gradient_has_no_law_behind_a_stream_with_one() -> None:
-    history = weights(unnormed([np.full(L, 0.5)], b=0.01))
-    found = stage_of(history, "2x", "4x")
-    assert (found.forward.law, found.gradient.law) == ("constant", None)
-    text = text_of(history, "2x", "4x")
-    other = text.split(" or the same curve")[1].split(" d^n ")[0]
-    assert "first/last" not in other
-    # under the other law the rate shrinks with the depth: r^2 is 6/96 at 96 sites
-    assert f"; 4x growth x{math.sqrt(1.25) * (1 + 6 / 96) ** (95 / 2):.3g}" in other
-
-
 def test_branches_of_zero_are_said_to_be_the_same_under_every_law() -> None:
     text = text_of(make_history([np.zeros(L)]), "4x")
     assert "stream the same at every depth" in text
@@ -187,7 +94,16 @@ def test_branches_of_zero_are_said_to_be_the_same_under_every_law() -> None:
     assert "R^2" not in text
 
 
-@pytest.mark.parametrize(("placement", "said"), [("pre-norm", True), ("none", False)])
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        ("pre-norm", True),
+        ("pre-activation", True),
+        ("sandwich", True),
+        ("none", False),
+        ("branch-norm", False),
+    ],
+)
 def test_an_exponential_of_normalised_branches_is_not_to_be_trusted(
     placement: str, said: bool
 ) -> None:
@@ -241,23 +157,6 @@ def test_no_law_and_no_number_for_a_mixed_profile() -> None:
     assert "4x " not in str(made).split("\n", 1)[1]
 
 
-def test_a_fit_that_is_not_good_enough_is_so_as_printed() -> None:
-    """0.9496 with two digits is the limit itself."""
-    near, far = Fit("linear", 1.0, 0.1, 0.9496), Fit("geometric", 1.0, 0.2, 0.5)
-    assert _choose(near, far, flat=False)[1] == (
-        "no law fits: the better R^2 is 0.9496, below 0.95"
-    )
-
-
-def test_no_law_where_both_fit_alike() -> None:
-    """Between the two: 1/v falls by equal steps faster than a line, slower than a factor."""
-    k = np.arange(L)
-    linear, geometric = np.log1p(k / 10), np.log1p(L / 10) * k / L
-    found = fit(np.exp((linear + geometric) / 2))
-    assert found.chosen is None
-    assert found.reason == "no law fits clearly better than the other"
-
-
 def test_a_falling_stream_follows_no_law() -> None:
     found = stage_of(make_history([np.full(L, 0.2)], cosine=-1.0), "4x")
     assert found.forward.reason == "no law fits: the stream shrinks along depth"
@@ -290,169 +189,6 @@ def test_a_power_is_that_of_the_base_as_it_is_printed(b: float) -> None:
     for base, count, printed in powers:
         assert printed == f"{float(base) ** int(count):.4g}"
         assert float(printed) == pytest.approx((1 - b) ** int(count), rel=1e-3)
-
-
-# -------------------------------------------------------- which law one curve stands for
-
-
-@pytest.mark.parametrize(
-    ("r", "last", "other", "inputs", "law"),
-    [
-        (0.9, 0.02 / math.sqrt(L), 0.02, 16, "depth-scaled"),  # against what B alone says
-        (0.1, 0.02, 0.02, 16, "constant"),  # r is 30 times what the weights make of the stream
-        # RMS 1/sqrt(inputs): the last matrix has four times as many
-        (0.9, 0.125 / math.sqrt(L), 0.25, 64, "depth-scaled"),
-        (0.9, 0.125, 0.25, 64, "constant"),
-        # r^2 up to 2/24 of what the weights can make: the code may hold a factor of 1/sqrt(24)
-        (0.30, 0.25, 0.25, 16, "constant"),
-        (0.28, 0.25, 0.25, 16, None),
-        (0.1, 0.077, 0.25, 16, None),  # neither 1 nor 1/sqrt(24)
-        (0.9, 0.077, 0.25, 16, None),
-    ],
-)
-def test_the_weights_tell_two_laws_of_one_curve_apart(
-    r: float, last: float, other: float, inputs: int, law: str | None
-) -> None:
-    history = weights(unnormed([np.full(L, r)]), last, other, inputs)
-    assert stage_of(history, "4x").forward.law == law
-
-
-def test_the_gradient_keeps_its_own_reading_where_the_stream_has_no_law() -> None:
-    """The stream is mixed, the gradient gains 1.1^.5 a site, the last matrices are scaled."""
-    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
-    history = make_history([r], b=math.sqrt(0.1))
-    found = stage_of(weights(history, 0.02 / math.sqrt(L), 0.02), "4x")
-    assert found.forward.law is None
-    assert found.gradient.law == "depth-scaled"
-    (at,) = found.extrapolated
-    assert at.multiplier == pytest.approx(math.sqrt(1.1) * (1 + 0.1 / 4) ** (95 / 2))
-
-
-def test_a_coefficient_of_the_sum_tells_too() -> None:
-    sites = make_map(*(make_site(k, alpha=1 / math.sqrt(L)) for k in range(L)))
-    found = stage_of(make_history([np.full(L, 0.9)], sites=sites), "4x")
-    assert found.forward.law == "depth-scaled"
-    assert "1/sqrt(24)" in found.forward.reason
-
-
-@pytest.mark.parametrize(
-    ("r", "factor", "law"),
-    [
-        (0.9, 1 / math.sqrt(L), "depth-scaled"),  # whatever the size of r
-        (0.1, 1 / math.sqrt(L), "depth-scaled"),
-        (0.9, 1.0, "constant"),
-        (0.9, 0.1, None),  # a number, or 0.49/sqrt(24)? Nothing tells
-    ],
-)
-def test_the_factor_of_scale_branches_tells(r: float, factor: float, law: str | None) -> None:
-    found = stage_of(weights(unnormed([np.full(L, r)]), factor=factor), "4x")
-    assert found.forward.law == law
-    assert ("0.1, which is not 1/sqrt(24)" in found.forward.reason) == (law is None)
-
-
-def test_a_factor_beside_scaled_matrices_is_no_longer_that_of_the_depth() -> None:
-    """1/sqrt(24) twice is 1/24."""
-    history = weights(unnormed([np.full(L, 0.5)]), 0.25 / 24**0.5, factor=24**-0.5)
-    assert stage_of(history).forward.open
-
-
-def test_matrices_differ_by_their_sampling() -> None:
-    """The RMS of 256 normal entries scatters by 1/sqrt(512) = 4.4 %, up to 14 % over 48 of them."""
-    draws = np.random.default_rng(3).normal(size=(2, L, 16, 16))
-    last, other = np.sqrt((draws**2).mean((2, 3))) * 0.25
-    assert np.abs(other / np.median(other) - 1).max() > 0.1
-    history = unnormed([np.full(L, 0.5)])
-    assert stage_of(weights(history, last / math.sqrt(L), other)).forward.law == "depth-scaled"
-    history = unnormed([np.full(L, 0.5)])
-    assert stage_of(weights(history, last, other)).forward.law == "constant"
-
-
-def test_one_matrix_that_is_not_scaled_is_more_than_chance() -> None:
-    last = np.full(L, 0.25 / math.sqrt(L))
-    last[7] = 0.25
-    assert stage_of(weights(unnormed([np.full(L, 0.5)]), last)).forward.open
-
-
-def test_weights_of_a_resumed_run_are_no_start() -> None:
-    history = make_history([np.full(L, 0.9)], run=Run(fresh=False))
-    assert stage_of(weights(history, 0.25 / math.sqrt(L))).forward.open
-
-
-def test_kernels_count_like_matrices() -> None:
-    """A 3x3 kernel of 8 channels reads 72 numbers: of RMS 1/sqrt(72) it keeps their size."""
-    for shrunk, law in ((1.0, "constant"), (1 / math.sqrt(L), "depth-scaled")):
-        history = unnormed([np.full(L, 0.5)])
-        kernels = tuple(
-            make_parameter(
-                k,
-                name=f"blocks.{k // 2}.conv{k % 2}",
-                shape=(8, 8, 3, 3),
-                role=f"{k % 2}",
-                sites=(k // 2,),
-            )
-            for k in range(2 * L)
-        )
-        norms = [math.sqrt(8) * (shrunk if k % 2 else 1.0) for k in range(2 * L)]
-        found = stage_of(add_updates(history, weight=np.array(norms), parameters=kernels))
-        assert found.forward.law == law
-
-
-def test_the_depth_may_be_that_of_the_stream() -> None:
-    """Two stages of ten, their branches times 1/sqrt(20)."""
-    sites = make_map(
-        *(make_site(k, norm_placement="none") for k in range(10)),
-        *(make_site(k, norm_placement="none", stage=1) for k in range(10, 20)),
-    )
-    history = weights(make_history([np.full(20, 0.5)], sites=sites), factor=1 / math.sqrt(20))
-    stream = extrapolate(history).numbers.moments[0].streams[0]
-    assert [one.forward.law for one in stream.stages] == ["depth-scaled", "depth-scaled"]
-
-
-def test_behind_a_norm_r_is_not_that_of_the_matrices() -> None:
-    """Were the code to multiply by 1/sqrt(24), a small stream would give such an r all the same."""
-    assert stage_of(weights(make_history([np.full(L, 0.9)]))).forward.open
-    assert not stage_of(weights(unnormed([np.full(L, 0.9)]))).forward.open
-
-
-def test_branches_that_started_at_0_tell_nothing_later() -> None:
-    history = unnormed(np.stack([np.zeros(L), np.full(L, 0.9)]), steps=[0, 50])
-    later = extrapolate(weights(history)).numbers.moments[1].streams[0].stages[0]
-    assert later.forward.open
-    assert [one.law for one in later.otherwise] == ["constant"] * 2 + ["depth-scaled"] * 2
-
-
-def test_what_is_not_told_has_both_answers_and_no_choice() -> None:
-    """r = 0.5 without weights: 1.25 a site at 96 sites, or 1 + 0.25/4."""
-    history = unnormed([np.full(L, 0.5)])
-    found = stage_of(history, "4x")
-    assert found.forward.law is found.gradient.law is None
-    assert found.extrapolated[0].growth is None
-    same, scaled = found.otherwise
-    assert (same.law, scaled.law) == ("constant", "depth-scaled")
-    assert same.growth == pytest.approx(1.25**48)
-    assert same.budget == pytest.approx(95 * math.log(1.25))
-    assert same.multiplier == pytest.approx(1.25**48)
-    shrunk = math.sqrt(1.25) * (1 + 0.25 / 4) ** (95 / 2)
-    assert scaled.growth == scaled.multiplier == pytest.approx(shrunk)
-    assert scaled.budget == pytest.approx(95 * math.log(1 + 0.25 / 4))
-    text = text_of(history, "4x")
-    assert "the history does not tell which law of two holds, RMS x1.118 a site here" in text
-    assert "96 4x if constant x" in text
-    assert "96 4x if depth-scaled x19.9" in text
-    assert "either constant: the branches of the deeper net start as large as here" in text
-    assert "or depth-scaled: the deeper the net, the smaller they start" in text
-    assert "stream law" not in text
-    assert "not the law of this gradient" not in text
-
-
-def test_a_gradient_whose_law_is_not_told_has_both_answers_behind_a_stream_without_one() -> None:
-    r = np.where(np.arange(L) < 12, normalised(1.0), 0.8)
-    found = stage_of(make_history([r], b=math.sqrt(0.1)), "4x")
-    assert (found.forward.open, found.gradient.open) == (False, True)
-    same, scaled = found.otherwise
-    assert same.growth is scaled.growth is None
-    assert same.multiplier == pytest.approx(1.1**48)
-    assert scaled.multiplier == pytest.approx(math.sqrt(1.1) * (1 + 0.1 / 4) ** (95 / 2))
 
 
 # -------------------------------------------------------------------------- stages, streams
@@ -521,139 +257,3 @@ def test_without_a_gradient_at_the_input_the_sums_tell() -> None:
     assert scalar.factor == pytest.approx(math.sqrt(1.25))
     assert scalar.at[0][1:] == (47, pytest.approx(1.25**23.5))
     assert made.numbers.moments[0].streams[0].stages[0].extrapolated[0].multiplier is None
-
-
-# -------------------------------------------------------------------------- moments
-
-
-def test_the_first_and_the_last_capture() -> None:
-    r = np.stack([normalised(1.0), normalised(3.0)])
-    first, last = extrapolate(make_history(r, steps=[0, 50]), "4x").numbers.moments
-    assert (first.label, last.label) == ("initialisation, step 0", "last capture, step 50")
-    growths = [m.streams[0].stages[0].extrapolated[0].growth for m in (first, last)]
-    assert growths == pytest.approx([math.sqrt(97), math.sqrt(33)])
-
-
-@pytest.mark.parametrize(
-    ("run", "step", "label"),
-    [
-        (Run(fresh=False), 0, "first capture, step 0 of a run that was resumed or pretrained"),
-        (Run(), 7, "first capture, step 7, not the initialisation"),
-    ],
-)
-def test_what_is_no_initialisation_is_not_called_one(run: Run, step: int, label: str) -> None:
-    made = extrapolate(make_history([normalised(1.0)], steps=[step], run=run))
-    assert made.numbers.moments[0].label == label
-
-
-# -------------------------------------------------------------------------- what cannot be
-
-
-def test_what_is_no_history_is_named() -> None:
-    with pytest.raises(TypeError, match="extrapolate: history must be a History, got 'runs'; give"):
-        extrapolate("runs")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0])
-def test_a_sum_that_is_no_number_is_named(wrong: float) -> None:
-    history = make_history([normalised(1.0)])
-    sums, have = history.sums.copy(), history.have.copy()
-    names = ["yy", "gy"]
-    from skipscope.records import SUMS
-
-    for at, field in enumerate(SUMS):
-        if field.name in names:
-            sums[0, 5, at] = wrong
-    broken = History(Run(run_id="broken"))
-    broken.set_sites(history.sites)
-    broken.append_capture(0, sums[0], have[0], history.why[0])
-    found = stage_of(broken, "4x")
-    assert found.forward.law is None
-    assert found.forward.reason.startswith("the stream is ")
-    assert found.forward.reason.endswith("at blocks.5")
-    assert found.gradient.reason.endswith("at blocks.5")
-    assert found.extrapolated[0].growth is None
-    json.loads(extrapolate(broken).report("json"))
-
-
-@pytest.mark.parametrize("sites", [1, 4, 7])
-def test_few_sites_have_no_law(sites: int) -> None:
-    made = extrapolate(make_history([normalised(1.0, sites)]), "4x")
-    found = made.numbers.moments[0].streams[0].stages[0]
-    assert found.forward.reason == f"needs 8 sites in one stage, has {sites}"
-    assert found.extrapolated[0].growth is None
-    assert "needs 8 sites" in str(made)
-
-
-def test_nothing_captured_and_nothing_found() -> None:
-    assert extrapolate(History()).numbers.why == "nothing was captured"
-    bare = History()
-    bare.append_capture(0, np.zeros((0, 30)), np.zeros(0), np.zeros(0))
-    made = extrapolate(bare)
-    assert made.numbers.why == "no residual addition was found"
-    assert "nothing to extrapolate from" in str(made)
-
-
-@pytest.mark.parametrize(
-    "depth", ["x", "0x", "1", "-4", "4 x", "1.5", "2000000", "", "1e3", "\u0661x", "9" * 5000]
-)
-def test_a_depth_that_is_none(depth: str) -> None:
-    with pytest.raises(ValueError, match="give 4x"):
-        extrapolate(make_history([normalised(1.0)]), depth)
-
-
-def test_too_deep() -> None:
-    with pytest.raises(ValueError, match="more than 1000000 sites"):
-        extrapolate(make_history([normalised(1.0)]), "100000x")
-
-
-def test_too_shallow() -> None:
-    history = make_history([normalised(1.0)])
-    with pytest.raises(ValueError, match=f"depth 0.01x: 0 sites, of {L} that were measured"):
-        extrapolate(history, "0.01x")
-    (at,) = extrapolate(history, "0.5x").numbers.moments[0].streams[0].stages[0].extrapolated
-    assert at.sites == L / 2
-
-
-def test_a_depth_stands_once() -> None:
-    made = extrapolate(make_history([normalised(1.0)]), "4x", "2x", "4X")
-    assert [one.text for one in made.numbers.depths] == ["4x", "2x"]
-
-
-def test_beyond_the_largest_float() -> None:
-    made = extrapolate(weights(unnormed([np.full(L, 1.0)])), "1000x")
-    (at,) = made.numbers.moments[0].streams[0].stages[0].extrapolated
-    assert at.growth == math.inf
-    assert at.budget == pytest.approx(23999 * math.log(2))
-    assert '"Infinity"' in made.report("json")
-
-
-def test_a_shallower_net() -> None:
-    (at,) = stage_of(make_history([normalised(1.0)]), "0.5x").extrapolated
-    assert (at.sites, at.growth) == (12, pytest.approx(math.sqrt(13)))
-
-
-# -------------------------------------------------------------------------- pages
-
-
-def test_formats() -> None:
-    made = extrapolate(make_history([normalised(1.0)]), "4x")
-    text = str(made)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "rows other than 'measured' are extrapolated, not measured" in text
-    assert made.report("console", width=120, unicode=False).isascii()
-    assert "| 96 | 4x | normalised | x9.85 |" in made.report("markdown")
-    read = json.loads(made.report("json"))
-    assert read["schema"] == "skipscope-extrapolation/1"
-    assert read["moments"][0]["streams"][0]["stages"][0]["forward"]["law"] == "normalised"
-    with pytest.raises(ValueError, match="no form 'html'"):
-        made.report("html")
-
-
-def test_the_scalar_model_is_not_sold_as_the_law() -> None:
-    """Under the linear law d^n overstates: 25^(96/48) = 625 against sqrt(97)."""
-    made = extrapolate(make_history([normalised(1.0)]), "4x")
-    stream: StreamAt = made.numbers.moments[0].streams[0]
-    assert stream.scalar is not None
-    assert stream.scalar.at[0][2] == pytest.approx(625)
-    assert "not the law of this gradient" in " ".join(str(made).split())

@@ -77,6 +77,18 @@ def test_depth_scaled_is_flat_and_bounded() -> None:
     assert theory.expected_budget(10**5, "depth-scaled") < 1.0
 
 
+def test_normalised_and_scaled_is_linear_and_bounded() -> None:
+    """x_0 has mean square 4; each of 16 branches of mean square 1 adds 1/16."""
+    law: theory.Law = "normalised-scaled"
+    for k in range(16):
+        ratio = theory.expected_branch_ratio(k, law, a=4.0, depth=16)
+        assert ratio == pytest.approx(math.sqrt((1 / 16) / (4 + k / 16)))
+    assert theory.expected_variance_growth(8, 16, law, a=4.0) == pytest.approx(5 / 4.5)
+    assert theory.expected_half_depth_growth(16, law, a=4.0) == pytest.approx(math.sqrt(5 / 4.5))
+    for depth in (16, 10**5):
+        assert theory.expected_budget(depth, law, a=4.0) == pytest.approx(math.log(5 / 4))
+
+
 def test_half_depth_growth_stays_below_the_square_root_of_two() -> None:
     for depth in (2, 8, 100, 10_000):
         assert theory.expected_half_depth_growth(depth, a=0.5) < math.sqrt(2)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from skipscope import theory
+from skipscope.extrapolation.makes import power
 from skipscope.extrapolation.records import (
     Depth,
     ExtrapolationNumbers,
@@ -23,7 +24,7 @@ from skipscope.extrapolation.records import (
     Scalar,
     StreamAt,
 )
-from skipscope.extrapolation.stages import Given, look, power
+from skipscope.extrapolation.stages import Given, look
 from skipscope.extrapolation.words import parts
 from skipscope.history import History, check_history
 from skipscope.measure.chains import chains
@@ -127,7 +128,7 @@ def _stream(held: list[Given], depths: Sequence[Depth]) -> StreamAt:
     given = [Given(one.history, one.row, one.chain, one.stage, whole) for one in held]
     sites = [site for one in given for site in one.stage.sites]
     looked = tuple(look(one, depths, len(sites)) for one in given)
-    lawful = all(stage.gradient.law or stage.gradient.open for stage in looked)
+    lawful = all(stage.gradient.answers for stage in looked)
     return StreamAt(
         index=given[0].chain.stream,
         sites=len(sites),

@@ -8,7 +8,7 @@ curve off?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,52 +45,70 @@ class Fit:
 
 @dataclass(frozen=True)
 class Fits:
-    """Both curves, and which of them the profile follows."""
+    """Both curves, and which of them the profile may follow."""
 
     linear: Fit
     geometric: Fit
     flat: bool  #: it varies too little to have a shape
-    chosen: Fit | None
-    reason: str  #: why none is chosen, "" where one is
-    #: the chosen curve, fitted to the first half alone: its `ln(v_n / v_0)`, and what was measured
-    check: tuple[float, float] | None
+    standing: tuple[Fit, ...]  #: both, where both are good and neither is clearly better
+    reason: str  #: why not one stands, "" where one does
+    #: `ln(v_n / v_0)` of the standing curves, fitted to the first half alone, and as measured
+    check: tuple[float, ...]
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Of the standing curves."""
+        return tuple(one.shape for one in self.standing)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the profile does not change at all, so that every curve says the same."""
+        return self.flat and self.geometric.r_squared is None
 
 
 def fit(values: Floats) -> Fits:
     """Fit both curves to a profile of positive finite values, v_0 ... v_n.
 
     >>> found = fit(np.array([2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]))
-    >>> found.chosen.shape, round(found.chosen.parameter, 9)
-    ('linear', 2.0)
+    >>> found.shapes, round(found.linear.parameter, 9)
+    (('linear',), 2.0)
     """
     logs = np.log(values)
     linear, geometric = _linear(logs), _geometric(logs)
     flat = float(np.ptp(logs)) < FLAT
-    chosen, reason = _choose(linear, geometric, flat)
-    return Fits(linear, geometric, flat, chosen, reason, _check(logs, chosen))
+    standing, reason = _standing(linear, geometric, flat)
+    return Fits(linear, geometric, flat, standing, reason, _check(logs, standing))
 
 
-def _choose(linear: Fit, geometric: Fit, flat: bool) -> tuple[Fit | None, str]:
-    if flat:
-        # Of a constant every curve says the same; of anything else nothing tells which it is.
-        constant = geometric.r_squared is None
-        return (geometric, "") if constant else (None, "flat: no shape, it varies by under 5 %")
+def _standing(linear: Fit, geometric: Fit, flat: bool) -> tuple[tuple[Fit, ...], str]:
     best, other = sorted((linear, geometric), key=lambda one: one.residual)
+    if flat and geometric.r_squared is None:
+        return (geometric,), ""  # of a constant every curve says the same
+    if flat and (best.r_squared or 0.0) < GOOD:
+        return (), "flat: no shape, it varies by under 5 %"
     if best.r_squared is None or best.r_squared < GOOD:
-        share = best.r_squared or 0.0
-        told = exact(f"{share:.2f}", share, GOOD)
-        return None, f"no law fits: the better R^2 is {told}, below {GOOD}"
-    if other.residual < APART * max(best.residual, EXACT):
-        return None, "no law fits clearly better than the other"
-    return best, ""
+        return (), f"no law fits: the better R^2 is {_below(best)}"
+    if not flat and other.residual >= APART * max(best.residual, EXACT):
+        return (best,), ""
+    reason = "no law fits clearly better than the other"
+    if (other.r_squared or 0.0) < GOOD:
+        # Neither an answer nor an end of a range: it is too bad for one, too good to be ruled out.
+        return (), f"{reason}, and one of them not well: R^2 {_below(other)}"
+    return (linear, geometric), reason
 
 
-def _check(logs: Floats, chosen: Fit | None) -> tuple[float, float] | None:
+def _below(one: Fit) -> str:
+    share = one.r_squared or 0.0
+    return f"{exact(f'{share:.2f}', share, GOOD)}, below {GOOD}"
+
+
+def _check(logs: Floats, standing: Sequence[Fit]) -> tuple[float, ...]:
     half = len(logs) // 2 + 1
-    if chosen is None or half < 4:
-        return None
-    again = {"linear": _linear, "geometric": _geometric}[chosen.shape](logs[:half])
-    return again.logarithm(len(logs) - 1), float(logs[-1] - logs[0])
+    if not standing or half < 4:
+        return ()
+    again = {"linear": _linear, "geometric": _geometric}
+    said = (again[one.shape](logs[:half]).logarithm(len(logs) - 1) for one in standing)
+    return (*said, float(logs[-1] - logs[0]))
 
 
 def _quality(logs: Floats, curve: Floats) -> tuple[float, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skipscope.extrapolation.fit import Fits
+from skipscope.extrapolation.laws import ordered
 from skipscope.theory import Law
 
 Number = float | None
@@ -50,9 +51,15 @@ class Curve:
     """A profile along depth and what was fitted to it."""
 
     fits: Fits | None
-    law: Law | None
-    reason: str  #: why there is no law, or by what it was told from one of the same curve
-    open: bool = False  #: a factor a site, of which the history does not tell whether it shrinks
+    law: Law | None  #: the one that it follows; None: none, or one of several
+    reason: str  #: why there is no law, or by what the start of the branches was told
+    laws: tuple[Law, ...] = ()  #: that stand side by side, where the history does not tell one
+    unscaled: bool = False  #: what the branches of a deeper net start at does not change it
+
+    @property
+    def answers(self) -> tuple[Law, ...]:
+        """The law, or those that stand side by side."""
+        return self.laws if self.law is None else (self.law,)
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,14 @@ class StageAt:
     gradient: Curve  #: of 1 / gradient^2 at the sums
     measured: At
     extrapolated: tuple[At, ...]  #: under the law
-    #: under the other law that the same curve allows; under both, where neither is told
+    #: under each law that stands side by side, then under those of branches that start otherwise
     otherwise: tuple[At, ...]
+
+    @property
+    def answers(self) -> tuple[Law, ...]:
+        """The laws that stand side by side; none where the stage has one law, or none."""
+        several = self.forward.laws, self.gradient.laws
+        return ordered(*several) if any(several) else ()
 
 
 @dataclass(frozen=True)

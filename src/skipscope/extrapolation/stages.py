@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skipscope import theory
 from skipscope.extrapolation.fit import Fits, Floats, fit
+from skipscope.extrapolation.laws import STARTS, Start, laws, restarted
+from skipscope.extrapolation.makes import Makes
 from skipscope.extrapolation.records import At, Curve, Depth, Number, StageAt
 from skipscope.extrapolation.start import told
 from skipscope.history import History
@@ -50,14 +51,15 @@ class Given:
 def look(given: Given, depths: Sequence[Depth], stream_sites: int) -> StageAt:
     """Fit a stage, and give its numbers at every depth."""
     sums = given.chain.sites[given.head - 1 :]
-    forward = _forward(given, sums)
-    gradient = _gradient(given, sums)
+    start, why = told(given.history, given.stage, sums[1:])
+    forward = _forward(given, sums, start, why)
+    gradient = _gradient(given, sums, start, why)
     measured = _measured(given, sums)
-    makes = _Makes(given, forward, gradient, measured)
+    makes = Makes(given.head, _base(given), forward, gradient, measured)
     asked = [(one.text, _sites(given, one, stream_sites)) for one in depths]
     cosines = given.of("cosine", sums[1:])
     known = cosines[np.isfinite(cosines)]
-    return StageAt(
+    found = StageAt(
         name=given.chain.name,
         sites=len(given.chain.sites),
         counted=len(sums) - 1,
@@ -65,24 +67,24 @@ def look(given: Given, depths: Sequence[Depth], stream_sites: int) -> StageAt:
         forward=forward,
         gradient=gradient,
         measured=measured,
-        extrapolated=tuple(makes.at(text, sites, forward.law) for text, sites in asked),
-        otherwise=tuple(
-            makes.at(text, sites, law)
-            for law in _others(given, forward, gradient, sums)
-            for text, sites in asked
-        ),
+        extrapolated=(),
+        otherwise=(),
+    )
+    law = None if found.answers else forward.law
+    others = _others(found) if given.of("branch_ratio", sums[1:]).any() else ()
+    return replace(
+        found,
+        extrapolated=tuple(makes.at(text, sites, law) for text, sites in asked),
+        otherwise=tuple(makes.at(text, sites, one) for one in others for text, sites in asked),
     )
 
 
-def _others(given: Given, forward: Curve, gradient: Curve, sums: Sequence[int]) -> Iterator[Law]:
-    """The laws of the same curve that are not chosen; none where every branch is 0."""
-    if not given.of("branch_ratio", sums[1:]).any():
-        return
-    either = forward.open or (gradient.open and forward.law is None)
-    if either or forward.law == "depth-scaled":
-        yield "constant"
-    if either or forward.law == "constant":
-        yield "depth-scaled"
+def _others(found: StageAt) -> tuple[Law, ...]:
+    """The laws that are not chosen: those that stand side by side, and those of the other start."""
+    known = found.answers or ((found.forward.law,) if found.forward.law else ())
+    if not any(one.answers and not one.unscaled for one in (found.forward, found.gradient)):
+        return found.answers
+    return (*found.answers, *(one for one in map(restarted, known) if one not in known))
 
 
 def _sites(given: Given, depth: Depth, stream_sites: int) -> int:
@@ -90,38 +92,37 @@ def _sites(given: Given, depth: Depth, stream_sites: int) -> int:
     return max(wanted, given.head + 1)
 
 
-def _forward(given: Given, sums: Sequence[int]) -> Curve:
+def _forward(given: Given, sums: Sequence[int], start: Start | None, why: str) -> Curve:
     if given.stage.rescaled:
         return Curve(None, None, "the stream is rescaled at its sums (post-norm, (x + F)/sqrt(2))")
     fits, reason = _fitted(given, given.of("rms_sum", sums) ** 2, "the stream", sums)
-    if fits is None or fits.chosen is None:
+    if fits is None or not fits.standing:
         return Curve(fits, None, fits.reason if fits else reason)
-    if fits.chosen.shape == "linear":
-        return Curve(fits, "normalised", "")
-    if fits.chosen.parameter < 1 and not fits.flat:  # rounding of a constant is no shrinking
+    if fits.geometric.parameter < 1 and not fits.constant:  # rounding of a constant is none
         return Curve(fits, None, "no law fits: the stream shrinks along depth")
-    return _factor_a_site(given, fits, sums)
+    return _followed(fits, start, why)
 
 
-def _gradient(given: Given, sums: Sequence[int]) -> Curve:
+def _gradient(given: Given, sums: Sequence[int], start: Start | None, why: str) -> Curve:
     norms = given.of("grad_sum_norm", sums)
     with np.errstate(divide="ignore"):
         fits, reason = _fitted(given, norms**-2.0, "the gradient", sums)
-    if fits is None or fits.chosen is None:
+    if fits is None or not fits.standing:
         return Curve(fits, None, fits.reason if fits else reason)
-    if fits.chosen.shape == "linear":
+    if given.stage.rescaled or fits.geometric.parameter < 1:
+        return replace(_followed(fits, "plain", ""), unscaled=True)
+    return _followed(fits, start, why)
+
+
+def _followed(fits: Fits, start: Start | None, why: str) -> Curve:
+    """The law or laws of the standing curves, for branches that start so in a deeper net."""
+    if fits.constant:  # of a constant every law says the same
+        return Curve(fits, "constant", "")
+    if fits.shapes == ("linear",) and start is None:
+        # A branch that reads a normalised input has a size of its own, whatever its matrices.
         return Curve(fits, "normalised", "")
-    if given.stage.rescaled or fits.chosen.parameter < 1:
-        return Curve(fits, "constant", "")
-    return _factor_a_site(given, fits, sums)
-
-
-def _factor_a_site(given: Given, fits: Fits, sums: Sequence[int]) -> Curve:
-    """Does the factor stay, or shrink in a deeper net whose branches are scaled by its depth?"""
-    if fits.flat:  # of a constant every law says the same
-        return Curve(fits, "constant", "")
-    law, why = told(given.history, given.stage, sums[1:])
-    return Curve(fits, law, why, open=law is None)
+    found = laws(fits.shapes, [start] if start else STARTS)
+    return Curve(fits, found[0], why) if len(found) == 1 else Curve(fits, None, why, found)
 
 
 def _fitted(
@@ -157,98 +158,14 @@ def _measured(given: Given, sums: Sequence[int]) -> At:
     )
 
 
+def _base(given: Given) -> Number:
+    """RMS of the sum where the curves start over that of the first input."""
+    chain, head = given.chain, given.head
+    first = float(given.of("rms_input", chain.sites[:1])[0])
+    return _over(float(given.of("rms_sum", chain.sites[head - 1 : head])[0]), first)
+
+
 def _over(above: float, below: float) -> Number:
     if math.isnan(above) or math.isnan(below) or below == 0:
         return None
     return above / below
-
-
-@dataclass(frozen=True)
-class _Makes:
-    """The numbers of a stage at another depth."""
-
-    given: Given
-    forward: Curve
-    gradient: Curve
-    measured: At
-
-    def at(self, text: str, sites: int, law: Law | None) -> At:
-        """Under `law`; the gradient follows where its profile has the same curve."""
-        empty = At(text, sites, law, None, None, None, None)
-        growth = self._growth(sites, law)
-        gradient = self._gradient(sites, law)
-        return replace(
-            empty,
-            growth=growth,
-            budget=None if growth is None else self._budget(sites, law),
-            gradient=gradient,
-            multiplier=self._times(self.measured.multiplier, gradient),
-        )
-
-    def _growth(self, sites: int, law: Law | None) -> Number:
-        fits, at_base = self.forward.fits, self._base()
-        if law is None or fits is None or fits.chosen is None or at_base is None:
-            return None
-        return at_base * math.sqrt(self._square(sites, law, fits.chosen.parameter))
-
-    def _base(self) -> Number:
-        """RMS of the sum where the curve starts over that of the first input."""
-        chain, head = self.given.chain, self.given.head
-        first = float(self.given.of("rms_input", chain.sites[:1])[0])
-        base = float(self.given.of("rms_sum", chain.sites[head - 1 : head])[0])
-        return _over(base, first)
-
-    def _square(self, sites: int, law: Law, parameter: float) -> float:
-        """By how much a mean square grows from the curve's start to so many sites."""
-        head, measured = self.given.head, len(self.given.chain.sites)
-        if law == "normalised":
-            return theory.expected_variance_growth(head, sites, a=parameter - head)
-        excess = max(parameter - 1.0, 0.0) * (measured if law == "depth-scaled" else 1)
-        try:
-            return theory.expected_variance_growth(head, sites, law, scale=math.sqrt(excess))
-        except OverflowError:
-            return math.inf
-
-    def _budget(self, sites: int, law: Law | None) -> Number:
-        """B under the law, from the B that was measured: branches need not be independent."""
-        measured = self.measured.budget
-        if law is None or measured is None or not math.isfinite(measured):
-            return None
-        if measured <= 0:
-            return measured
-        steps, further = self.measured.sites - self.given.head, sites - self.given.head
-        if law == "normalised":
-            return math.log1p(math.expm1(min(measured, 700.0)) * further / steps)
-        if law == "constant":
-            return measured * further / steps
-        square = math.expm1(measured / steps)
-        return further * math.log1p(square * self.measured.sites / sites)
-
-    def _gradient(self, sites: int, law: Law | None) -> Number:
-        fits = self.gradient.fits
-        chosen = law if self.gradient.open else self.gradient.law
-        if chosen is None or fits is None or fits.chosen is None:
-            return None
-        if chosen != "normalised" and law in ("constant", "depth-scaled"):
-            chosen = law if fits.chosen.parameter >= 1 else "constant"
-        if chosen == "constant":
-            return power(math.sqrt(fits.chosen.parameter), sites - self.given.head)
-        return math.sqrt(self._square(sites, chosen, fits.chosen.parameter))
-
-    def _times(self, multiplier: Number, gradient: Number) -> Number:
-        """The depth multiplier: what the sites before the curve do stays as it was measured."""
-        if multiplier is None or gradient is None or not self.measured.gradient:
-            return None
-        return multiplier / self.measured.gradient * gradient
-
-
-def power(factor: float, blocks: int) -> float:
-    """`theory.depth_multiplier`, infinite where no float holds it.
-
-    >>> power(0.8, 20) == 0.8**20, power(2.0, 5000)
-    (True, inf)
-    """
-    try:
-        return theory.depth_multiplier(factor, blocks)
-    except OverflowError:
-        return math.inf

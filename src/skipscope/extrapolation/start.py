@@ -1,10 +1,11 @@
 """What the start of a stage's branches tells: do they shrink in a deeper net, or stay as they are?
 
-At one depth a factor a site is one curve under both laws. They differ in how the deeper net is
-made, and three things of its start show that: a coefficient of the sums, the `branch_scale` of
+At one depth every curve is one under both. They differ in how the deeper net is made, and three
+things of its start show that: a coefficient of the sums, the `branch_scale` of
 `remedies.scale_branches`, and the size of the branches' last matrices against the others. A factor
-that the code multiplies with is in none of them; whether there can be one shows in r, which no
-branch brings above what its matrices make of their input.
+that the code multiplies with is in none of them. Whether there can be one shows in r, which no
+branch brings above what its matrices make of their input; behind a norm r shows nothing of it, and
+what is seen decides.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skipscope.extrapolation.laws import Start
 from skipscope.history import History
 from skipscope.records import Parameter, Site
 from skipscope.rule.siblings import Stage, of_branch, parameter_role
-from skipscope.theory import Law
 
 SAME = 0.05  #: factors that differ by less are one
 DRAWN = 0.1  #: RMS of a drawn matrix against the standard deviation asked for (cut tails)
@@ -50,8 +51,8 @@ class Matrix:
         return self.inputs * self.rms**2
 
 
-def told(history: History, stage: Stage, sums: Sequence[int]) -> tuple[Law | None, str]:
-    """The law that the start of the branches tells, and by what; None, and why it is not told.
+def told(history: History, stage: Stage, sums: Sequence[int]) -> tuple[Start | None, str]:
+    """How the branches of a deeper net start, and by what that is told; None, and why it is not.
 
     Args:
         history: what was recorded.
@@ -66,7 +67,7 @@ def told(history: History, stage: Stage, sums: Sequence[int]) -> tuple[Law | Non
         return None, "the branches have factors of several sizes"
     for depth in depths:
         if _is(factor, 1 / math.sqrt(depth)) and "scaled" not in _sizes(held, depth):
-            return "depth-scaled", f"a factor on the branches starts at 1/sqrt({depth})"
+            return "scaled", f"a factor on the branches starts at 1/sqrt({depth})"
     if not _is(factor, 1.0):
         return None, (
             f"a factor on the branches starts at {factor:.3g}, which is not 1/sqrt({depths[0]})"
@@ -74,15 +75,15 @@ def told(history: History, stage: Stage, sums: Sequence[int]) -> tuple[Law | Non
     sizes = {depth: _sizes(held, depth) for depth in depths}
     for depth, found in sizes.items():
         if found == {"scaled"}:
-            return "depth-scaled", f"last matrices start at 1/sqrt({depth}) of the others"
+            return "scaled", f"last matrices start at 1/sqrt({depth}) of the others"
     if any(found != {"plain"} for found in sizes.values()):
         return None, "the weights at the start do not show whether the branches are scaled"
+    same = "last matrices start at the size of the others"
+    if any(site.norm_placement not in OUTSIDE for site in stage.sites):
+        return "plain", f"{same}; behind a norm a factor in the code would not show"
     if not _accounts(history, stage, held, sums):
-        return None, (
-            "last matrices start at the size of the others, but r leaves room for a factor of "
-            f"1/sqrt({depths[0]}) in the code"
-        )
-    return "constant", "last matrices start at the size of the others, and r at what they make"
+        return None, f"{same}, but r leaves room for a factor of 1/sqrt({depths[0]}) in the code"
+    return "plain", f"{same}, and r at what they make"
 
 
 def _depths(history: History, stage: Stage) -> tuple[int, ...]:
@@ -188,8 +189,6 @@ def _accounts(
     A branch makes of a mean square at most the product of its matrices' gains; one that may not be
     on the way counts where it enlarges. Activations only take away.
     """
-    if any(site.norm_placement not in OUTSIDE for site in stage.sites):
-        return False
     table = history.table("branch_ratio")
     if not len(table.steps) or table.steps[0] != 0:
         return False

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from skipscope.extrapolation.fit import Fit, Fits
+from skipscope.extrapolation.fit import Fit, Fits, Shape
 from skipscope.extrapolation.records import (
-    At,
     Curve,
     ExtrapolationNumbers,
     Moment,
@@ -16,30 +15,23 @@ from skipscope.extrapolation.records import (
     StageAt,
     StreamAt,
 )
+from skipscope.extrapolation.several import LAWS, OF_SHAPE, otherwise, sides
 from skipscope.names import counted
 from skipscope.reports._text import factor, number, signed
 from skipscope.reports.parts import Grid, Notes, Part, Title
-from skipscope.theory import Law
 
-#: What each law says, in a clause.
-LAWS: dict[Law, str] = {
-    "normalised": "variance linear in depth",
-    "constant": "every block multiplies the stream alike",
-    "depth-scaled": "branches shrink as 1/sqrt(L) of the deeper net too",
-}
-#: What each law of a factor a site takes the deeper net to be.
-STARTS: dict[Law, str] = {
-    "constant": "the branches of the deeper net start as large as here",
-    "depth-scaled": "the deeper the net, the smaller they start: by 1/sqrt of the depth",
-}
-#: The law that each curve stands for.
-OF_SHAPE = {"linear": "linear variance", "geometric": "a factor a site"}
 CONSTANT = "the same at every depth: it does not change at all, so every law says the same"
+BEFORE = ("pre-norm", "pre-activation", "sandwich")  #: placements with a norm before the branch
 EXPONENTIAL_PRE_NORM = (
     "norms stand before the branches, and a branch that reads a normalised input cannot keep "
     "growing with its stream: do not trust this law beyond the measured depth"
 )
+LINEAR_PRE_NORM = (
+    "norms stand before the branches, and a branch that reads a normalised input cannot keep "
+    "growing with its stream: expect growth near that of linear variance"
+)
 OPEN = "a factor a site; the history does not tell which law of two holds"
+BOTH = "linear variance and a factor a site fit alike"
 ALIGNED = 0.1  #: cosine of shortcut and branch up to which they count as independent
 HEAD = ("sites", "depth", "law", "growth", "B", "depth\nmultiplier", "gradient\nfirst/last", "d^n")
 
@@ -69,7 +61,7 @@ def _moment(moment: Moment) -> Iterator[Part]:
             yield Notes(tuple(_stage(stage, name, stream.placement)))
             if _has_numbers(stage):
                 yield Grid(HEAD, tuple(_rows(stage, stream)), names=(1, 2))
-            yield Notes(tuple(_otherwise(stage)))
+            yield Notes(tuple(otherwise(stage)))
         yield Notes(tuple(_scalar(stream)))
 
 
@@ -77,13 +69,8 @@ def _has_numbers(stage: StageAt) -> bool:
     return (
         stage.extrapolated[0].growth is not None
         or stage.gradient.law is not None
-        or _undecided(stage)
+        or bool(stage.answers)
     )
-
-
-def _undecided(stage: StageAt) -> bool:
-    """Whether both laws of one curve stand side by side, none of them chosen."""
-    return bool(stage.otherwise) and stage.extrapolated[0].law is None
 
 
 def _about(stream: StreamAt) -> str:
@@ -93,48 +80,70 @@ def _about(stream: StreamAt) -> str:
 
 def _stage(stage: StageAt, name: str, placement: str) -> Iterator[tuple[str, str]]:
     yield "stream", f"{name}{_law(stage.forward)}"
-    if stage.forward.fits is not None and not stage.forward.fits.flat:
+    if stage.forward.fits is not None and _has_shape(stage.forward.fits):
         yield "fit", f"over {counted(stage.counted, 'site')}: {_quality(stage.forward.fits)}"
         yield from _check(stage.forward.fits)
-    known = stage.forward.law is not None or stage.forward.open
-    if known and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
+    if stage.forward.answers and stage.cosine is not None and abs(stage.cosine) > ALIGNED:
         text = (
             f"shortcut and branch are not independent (median cosine {signed(stage.cosine)}), as "
             "the law takes them to be: growth is that of the curve, B that of r"
         )
         yield "", text
-    exponential = stage.forward.open or stage.forward.law in ("constant", "depth-scaled")
-    if exponential and placement == "pre-norm" and not _constant(stage.forward):
-        yield "", EXPONENTIAL_PRE_NORM
-    if stage.gradient.fits is None or stage.gradient.fits.flat:
+    if placement in BEFORE:
+        yield from _behind_norms(stage.forward)
+    if stage.gradient.fits is None or not _has_shape(stage.gradient.fits):
         yield "gradients", CONSTANT if _constant(stage.gradient) else stage.gradient.reason
     else:
         yield "gradients", f"{_gradient_law(stage)}: {_quality(stage.gradient.fits)}"
 
 
+def _has_shape(fits: Fits) -> bool:
+    """Whether there is more to say of the curves than that the profile is flat."""
+    return not fits.flat or len(fits.standing) > 1
+
+
+def _behind_norms(curve: Curve) -> Iterator[tuple[str, str]]:
+    if curve.fits is None or not curve.answers or curve.fits.constant:
+        return
+    if curve.fits.shapes == ("geometric",):
+        yield "", EXPONENTIAL_PRE_NORM
+    elif "constant" in curve.answers:
+        yield "", LINEAR_PRE_NORM
+
+
 def _gradient_law(stage: StageAt) -> str:
-    if stage.gradient.open:
-        reason = "" if stage.forward.open else f" ({stage.gradient.reason})"
-        return f"{OPEN}{reason}"
-    return f"law {stage.gradient.law}" if stage.gradient.law else stage.gradient.reason
+    curve = stage.gradient
+    if not curve.laws:
+        return f"law {curve.law}" if curve.law else curve.reason
+    told = curve.reason and curve.reason != stage.forward.reason
+    return f"{_open(curve)}{f' ({curve.reason})' if told else ''}"
+
+
+def _open(curve: Curve) -> str:
+    """What several laws have in common."""
+    if curve.fits is None or len(curve.fits.shapes) == 1:
+        return OPEN
+    return f"flat, varies by under 5 %; {BOTH}" if curve.fits.flat else BOTH
 
 
 def _law(curve: Curve) -> str:
-    if curve.open and curve.fits is not None and curve.fits.chosen is not None:
-        return f"{OPEN}, {_parameter(curve.fits.chosen)} ({curve.reason})"
+    if curve.laws and curve.fits is not None:
+        curves = " or ".join(_parameter(one) for one in curve.fits.standing)
+        join = ": " if len(curve.fits.shapes) > 1 else ", "
+        return f"{_open(curve)}{join}{curves} ({curve.reason})"
     if curve.law is None:
         return curve.reason
     if _constant(curve):
         return CONSTANT
     text = f"law {curve.law}: {LAWS[curve.law]}"
-    if curve.fits is not None and curve.fits.chosen is not None:
-        text += f", {_parameter(curve.fits.chosen)}"
+    if curve.fits is not None and curve.fits.standing:
+        text += f", {_parameter(curve.fits.standing[0])}"
     return f"{text} ({curve.reason})" if curve.reason else text
 
 
 def _constant(curve: Curve) -> bool:
     """Whether a profile does not change along depth at all, so that every law says the same."""
-    return curve.law is not None and curve.fits is not None and curve.fits.flat
+    return curve.law is not None and curve.fits is not None and curve.fits.constant
 
 
 def _parameter(one: Fit) -> str:
@@ -153,9 +162,17 @@ def _quality(fits: Fits) -> str:
 
 def _check(fits: Fits) -> Iterator[tuple[str, str]]:
     """What half of the profile would have said of the whole."""
-    if fits.check is not None:
-        said, was = (factor(math.exp(min(one / 2, 700.0))) for one in fits.check)
-        yield "", f"fitted to its first half alone it says {said} at the last sum, measured {was}"
+    if not fits.check:
+        return
+    *said, was = (factor(math.exp(min(one / 2, 700.0))) for one in fits.check)
+    one = len(said) == 1
+    each = said if one else map(_of_curve, said, fits.shapes)
+    start = "fitted to its first half alone it says" if one else "fitted to the first half they say"
+    yield "", f"{start} {' and '.join(each)} at the last sum, measured {was}"
+
+
+def _of_curve(said: str, shape: Shape) -> str:
+    return f"{said} ({OF_SHAPE[shape]})"
 
 
 def _share(value: Number) -> str:
@@ -173,40 +190,20 @@ def _rows(stage: StageAt, stream: StreamAt) -> Iterable[tuple[str, ...]]:
     powers = {asked: value for asked, _, value in stream.scalar.at} if stream.scalar else {}
     whole = len(stream.stages) == 1
     constant = _constant(stage.forward)
-    undecided = _undecided(stage)
-    for one in (stage.measured, *(stage.otherwise if undecided else stage.extrapolated)):
+    beside = sides(stage)
+    for one in (stage.measured, *(beside or stage.extrapolated)):
         measured = one is stage.measured
         scalar = (stream.scalar.multiplier if stream.scalar else None) if measured else None
         yield (
             str(one.sites),
             one.asked,
-            "" if measured else "any" if constant else f"{'if ' * undecided}{one.law or 'none'}",
+            "" if measured else "any" if constant else f"{'if ' * bool(beside)}{one.law or 'none'}",
             factor(one.growth),
             number(one.budget),
             factor(one.multiplier),
             factor(one.gradient),
             factor(scalar if measured else powers.get(one.asked)) if whole else "-",
         )
-
-
-def _otherwise(stage: StageAt) -> Iterator[tuple[str, str]]:
-    """The other law of the same curve: which holds is decided by how the deeper net is made."""
-    if _undecided(stage):
-        for law in dict.fromkeys(one.law for one in stage.otherwise if one.law):
-            yield ("or" if law != stage.otherwise[0].law else "either"), f"{law}: {STARTS[law]}"
-        return
-    for at, one in enumerate(stage.otherwise):
-        law = one.law or "constant"
-        start = f"the same curve under {law} ({LAWS[law]}): " if not at else ""
-        end = ";" if at + 1 < len(stage.otherwise) else ""
-        yield "or" if not at else "", f"{start}{_at(one)}{end}"
-
-
-def _at(one: At) -> str:
-    text = f"{one.asked} growth {factor(one.growth)}, B {number(one.budget)}"
-    if one.multiplier is not None:
-        return f"{text}, depth multiplier {factor(one.multiplier)}"
-    return text if one.gradient is None else f"{text}, gradient first/last {factor(one.gradient)}"
 
 
 def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
@@ -222,12 +219,17 @@ def _scalar(stream: StreamAt) -> Iterator[tuple[str, str]]:
     else:
         yield "", "not extrapolated: the gradient follows no law along the whole stream"
     others = [one.gradient for one in stream.stages if not _constant(one.gradient)]
-    if seen.at and others and all(one.law not in (None, "constant") for one in others):
+    if seen.at and others and all(_no_power(one) for one in others):
         text = (
             "d^n takes every further block to multiply like the mean one, which is not the law of "
             "this gradient: read the law's depth multiplier"
         )
         yield "", text
+
+
+def _no_power(gradient: Curve) -> bool:
+    """Whether no law that it may follow multiplies by one factor a site at every depth."""
+    return bool(gradient.answers) and "constant" not in gradient.answers
 
 
 def _base(seen: Scalar) -> str:
