@@ -9,7 +9,7 @@ import torch
 
 from skipscope.find import find_residuals
 from skipscope.records import SiteMap
-from tests.zoo.hf import FAMILIES, Family
+from tests.zoo.hf import DECODERS, FAMILIES, Family
 from tests.zoo.registry import ENTRIES, Entry
 
 
@@ -54,6 +54,8 @@ def test_transformers(family: Family) -> None:
         assert len(found.sites) - len(found.block_level) == family.nested, found
     if family.streams is not None:
         assert len(found.streams) == family.streams, found
+    if family in DECODERS:  # of one width from end to end, whether tokens lie in rows or not
+        assert {site.stage for site in found.block_level} == {0}, found
 
 
 def test_seed_makes_the_zoo_repeatable() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -236,11 +237,21 @@ def _source(found: Found) -> ShortcutSource:
 
 
 def _stages(shapes: list[tuple[int, ...]]) -> list[int]:
-    """A new stage begins where the shape (without the batch) changes."""
+    """A new stage begins where the shape (without the batch) changes.
+
+    >>> _stages([(2, 7, 32), (14, 32), (2, 7, 64)])  # the second: all tokens as rows
+    [0, 0, 1]
+    """
     stages = [0]
     for before, after in pairwise(shapes):
-        stages.append(stages[-1] + (before[1:] != after[1:]))
+        stages.append(stages[-1] + (not _are_alike(before, after)))
     return stages
+
+
+def _are_alike(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    if len(one) == len(other):
+        return one[1:] == other[1:]
+    return one[-1:] == other[-1:] and math.prod(one) == math.prod(other)
 
 
 def _placement(found: Found, following: Found | None) -> NormPlacement:
