@@ -27,7 +27,11 @@ exception.
 AXES = {
     "site": ("Sites", "One column a site."),
     "stream": ("Streams", "One column a stream, over its block-level sites along depth."),
-    "stage": ("Stages", "The same for each stage of a stream: sites of one shape."),
+    "stage": (
+        "Stages",
+        "The same for each stage of a stream: sites of one shape, without the batch. Tokens laid\n"
+        "out as rows, as OPT does before its MLP, are the same shape.",
+    ),
     "parameter": ("Parameters", "One column a parameter, on the steps of the updates schedule."),
     "block": ("Blocks", "Sums over the parameters of a block."),
     "branch": ("Branches", "Sums over the parameters of a site's branch, one column a site."),
