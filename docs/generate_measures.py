@@ -29,8 +29,7 @@ AXES = {
     "stream": ("Streams", "One column a stream, over its block-level sites along depth."),
     "stage": (
         "Stages",
-        "The same for each stage of a stream: sites of one shape, without the batch. Tokens laid\n"
-        "out as rows, as OPT does before its MLP, are the same shape.",
+        "The same for each stage of a stream: sites of one shape, batch aside, tokens as rows or not.",
     ),
     "parameter": ("Parameters", "One column a parameter, on the steps of the updates schedule."),
     "block": ("Blocks", "Sums over the parameters of a block."),
