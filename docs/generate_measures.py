@@ -29,7 +29,7 @@ AXES = {
     "stream": ("Streams", "One column a stream, over its block-level sites along depth."),
     "stage": (
         "Stages",
-        "The same for each stage of a stream: sites of one shape, batch aside, tokens as rows or not.",
+        "The same for each stage of a stream: sites of one shape, batch aside, tokens flat or not.",
     ),
     "parameter": ("Parameters", "One column a parameter, on the steps of the updates schedule."),
     "block": ("Blocks", "Sums over the parameters of a block."),
