@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -235,6 +236,45 @@ def test_parameters_may_be_added_beside_a_site() -> None:
         for training in (True, False, True):
             net.train(training)
             assert torch.equal(net(x), 2 * net[1].branch(net[0](x)))
+
+
+class Meeting(nn.Module):
+    """Runs what it is given in a thread of its own, in the middle of its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: Callable[[], Tensor] | None = None
+        self.got: Tensor | Exception | None = None
+
+    def _run(self, work: Callable[[], Tensor]) -> None:
+        try:
+            self.got = work()
+        except Exception as error:
+            self.got = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        work, self.work = self.work, None
+        if work is not None:
+            thread = threading.Thread(target=self._run, args=(work,))
+            thread.start()
+            thread.join()
+        return x
+
+
+def test_models_in_two_threads_are_followed_each_by_itself() -> None:
+    meeting, x = Meeting(), rows()
+    one = nn.Sequential(nn.Linear(WIDTH, WIDTH), nets.Block("add"), meeting, nets.Block("add"))
+    other = nn.Sequential(nn.Linear(WIDTH, WIDTH), nets.Block("add"))
+    expected = one[3].branch(one[1].branch(one[0](x))), other[1].branch(other[0](x))
+    with intervene(one, shortcut=False), intervene(other, shortcut=False):
+        for _ in range(2):  # first in a rehearsal
+            meeting.work = lambda: other(x)
+            assert torch.equal(one(x), expected[0])
+            assert isinstance(meeting.got, Tensor)
+            assert torch.equal(meeting.got, expected[1])
+        meeting.work = lambda: one(x)
+        assert torch.equal(one(x), expected[0])
+        assert "two threads" in str(meeting.got)
 
 
 def test_a_replica_of_data_parallel_is_refused() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +30,12 @@ from skipscope.intervention.rehearsal import Call, RandomState
 _LAYERS = str(Path(torch_module.__file__).parent) + os.sep
 
 
+class _Rehearsing(threading.local):
+    """Whose call this thread rehearses; the others follow nothing in it."""
+
+    following: Following | None = None
+
+
 class Following:
     """The module calls of a model, while its context is open.
 
@@ -39,7 +46,7 @@ class Following:
             call where a checkpoint recomputes it.
     """
 
-    _rehearsing: Following | None = None  #: whose call is rehearsed; the others follow nothing
+    _rehearsing = _Rehearsing()
 
     def __init__(
         self, model: nn.Module, visitor: Summing, begin: Callable[[Call | None, str], None]
@@ -51,6 +58,7 @@ class Following:
         self._visitor = visitor
         self._begin = begin
         self._outermost: nn.Module | None = None
+        self._thread: int | None = None  # that of the call
         self._running: list[str | None] = []  # None for a step, which is not followed
         self._depth = 0  # how many of them are followed
         self._ends: dict[int, int] = {}  # which of a module's forward hooks is the one here
@@ -84,20 +92,24 @@ class Following:
     def rehearsing(self) -> Iterator[None]:
         """For a while only this one follows, from outside of all modules on, and tells nobody."""
         running, self._running = self._running, []
-        Following._rehearsing = self
+        Following._rehearsing.following = self
         try:
             yield
         finally:
-            Following._rehearsing, self._running = None, running
+            Following._rehearsing.following, self._running = None, running
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        rehearsing = Following._rehearsing
+        rehearsing = Following._rehearsing.following
         if rehearsing is not None and rehearsing is not self:
             return
         name = None if _is_step(module) else self._name(module)
         if rehearsing is not None or name is None:
             self._running.append(name)
             return
+        if self._thread not in (None, threading.get_ident()):
+            raise ValueError(
+                "intervene: the model runs in two threads at once, which cannot be told apart"
+            )
         if module is self._outermost and not _runs_already(module):
             self._leave_all()
         outermost = not self._depth
@@ -122,17 +134,22 @@ class Following:
         return name
 
     def _begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
-            self.call = Call(module, args, kwargs, RandomState(self._model))
-        self._begin(self.call, self.names[id(module)])
+        self._thread = threading.get_ident()
+        try:
+            if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
+                self.call = Call(module, args, kwargs, RandomState(self._model))
+            self._begin(self.call, self.names[id(module)])
+        except BaseException:
+            self._thread = None
+            raise
 
     def _after(self, module: nn.Module, *_: object) -> None:
-        rehearsing = Following._rehearsing
+        rehearsing = Following._rehearsing.following
         if not self._running or (rehearsing is not None and rehearsing is not self):
             return
         if rehearsing is not None:
             self._running.pop()
-        else:
+        elif self._thread in (None, threading.get_ident()):
             self._leave()
 
     def _leave_all(self) -> None:
@@ -145,7 +162,7 @@ class Following:
             return
         self._depth -= 1
         if not self._depth:
-            self.call = self._outermost = None
+            self.call = self._outermost = self._thread = None
             torch._C._pop_torch_function_stack()
 
 
