@@ -261,6 +261,27 @@ class Meeting(nn.Module):
         return x
 
 
+def test_a_loop_beside_small_sums_may_grow_longer() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.block = nn.Linear(WIDTH, WIDTH), Gained()
+
+        def forward(self, x: Tensor, times: int) -> Tensor:
+            x = self.stem(x)
+            for _ in range(times):
+                x = self.block(x)
+            return x
+
+    net, x = Loop(), rows()
+    with intervene(net, shortcut=False):
+        for times in (1, 3, 2):
+            expected = net.stem(x)
+            for _ in range(times):
+                expected = 2 * net.block.branch(expected)
+            assert torch.equal(net(x, times), expected)
+
+
 def test_models_in_two_threads_are_followed_each_by_itself() -> None:
     meeting, x = Meeting(), rows()
     one = nn.Sequential(nn.Linear(WIDTH, WIDTH), nets.Block("add"), meeting, nets.Block("add"))

@@ -62,20 +62,13 @@ class Learned:
                     "followed: register it before the intervention is opened"
                 )
 
-    def check_small(self, place: Place, count: int, acted: Collection[Key]) -> None:
-        """Whether a place of sites has passed no more small sums than when rehearsed.
+    def is_small(self, place: Place, count: int, acted: Collection[Key]) -> bool:
+        """Whether a place of sites passes more sums too small for data than when rehearsed.
 
         Nothing would tell a site's sum of one sample, without its batch, from a bias.
-
-        Raises:
-            ValueError: it has.
         """
         here = any(part is not None and part.key in acted for part in self.at(place))
-        if here and count > self._small[place]:
-            raise ValueError(
-                f"intervene: {place[1]} in {place[0] or 'model'} adds tensors with less than two "
-                "dimensions, which are followed nowhere: give the model a batch, not one sample"
-            )
+        return here and count > self._small[place]
 
 
 def key_of(site: Site) -> Key:

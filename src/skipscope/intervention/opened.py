@@ -33,6 +33,7 @@ from skipscope.intervention.rehearsal import (
 from skipscope.intervention.replaced import replaced
 from skipscope.names import counted
 from skipscope.records import Site, SiteMap, Unseen
+from skipscope.reduce import in_transform
 
 logger = logging.getLogger("skipscope")
 
@@ -221,7 +222,16 @@ class Intervention(Passing):
         """No sum of a site may come without its batch."""
         place = self._calls.current, source_line()
         self._small[place] += 1
-        self._learned.check_small(place, self._small[place], self._acts)
+        call, passed = self._calls.call, self._small[place]
+        if not self._learned.is_small(place, passed, self._acts):
+            return
+        if call is not None and not in_transform():  # a loop may have grown longer
+            self._rehearse(call, self._calls.names[id(call.module)])
+        if self._learned.is_small(place, passed, self._acts):
+            raise ValueError(
+                f"intervene: {place[1]} in {place[0] or 'model'} adds tensors with less than two "
+                "dimensions, which are followed nowhere: give the model a batch, not one sample"
+            )
 
     def _must_be_open(self, *_: object) -> None:
         """What a checkpoint recomputes once this is closed is the model's own sum."""
