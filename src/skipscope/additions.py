@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 _ADD = {
     torch.add,
@@ -108,6 +108,10 @@ class Summing(Protocol):
         """An addition; `run()` performs it. What is returned becomes the result."""
         ...
 
+    def small(self) -> None:
+        """An addition of tensors with less than two dimensions is about to run: not data."""
+        ...
+
 
 class Visitor(Summing, Protocol):
     """What an interceptor of all operations tells about a forward."""
@@ -152,10 +156,19 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        addition = _parse(func, args, kwargs) if func in _SUMS else None
-        if addition is None:
-            return func(*args, **kwargs)
-        return self._summing.addition(addition, lambda: func(*args, **kwargs))
+        if func in _SUMS:
+            addition = _parse(func, args, kwargs)
+            if addition is not None:
+                return self._summing.addition(addition, lambda: func(*args, **kwargs))
+            if _is_small(args, kwargs):
+                self._summing.small()
+        return func(*args, **kwargs)
+
+
+def visitors_below() -> list[Summing]:
+    """Asked by a visitor of additions: the other ones that what it runs is told to, in order."""
+    below = reversed(_get_current_function_mode_stack())
+    return [mode._summing for mode in below if type(mode) is Additions]
 
 
 class Operations(Additions):
@@ -182,6 +195,8 @@ class Operations(Additions):
             addition = attempt(_parse, func, args, kwargs)
             if addition is not None:
                 return self._visitor.addition(addition, lambda: func(*args, **kwargs))
+            if _is_small(args, kwargs):
+                attempt(self._visitor.small)
         if func in _NOTICED:
             attempt(self._before, func, args, kwargs)
         result = func(*args, **kwargs)
@@ -288,6 +303,11 @@ def _may_be_data(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() >= 2 and value.is_floating_point()
 
 
+def _is_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    operands = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
+    return len(operands) > 1 and all(v.dim() < 2 and v.is_floating_point() for v in operands)
+
+
 class Passing:
     """A visitor that lets everything pass; the base of those that look at some of it."""
 
@@ -302,6 +322,9 @@ class Passing:
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Lets it run."""
         return run()
+
+    def small(self) -> None:
+        """Does nothing."""
 
     def fused(self, what: str, operands: list[Tensor]) -> None:
         """Does nothing."""

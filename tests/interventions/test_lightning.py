@@ -73,6 +73,24 @@ def test_nothing_is_left_after_an_error(package: str, tmp_path: Path) -> None:
     assert not torch._C._len_torch_function_stack()
 
 
+@pytest.mark.parametrize("package", parts.NAMESPACES)
+@pytest.mark.parametrize("checked", [0, 1], ids=["no validation", "validation before"])
+def test_a_fit_in_which_no_batch_comes_ends_well(
+    package: str, checked: int, tmp_path: Path
+) -> None:
+    base = parts.NAMESPACES[package].Callback
+
+    class Skip(base):  # type: ignore[misc, valid-type]
+        def on_train_batch_start(self, *_: Any) -> int:
+            return -1
+
+    changed, module = Intervention(shortcut=False), parts.NETS[package]()
+    settings: Any = {"package": package, "max_epochs": 1, "num_sanity_val_steps": checked}
+    trainer = parts.trainer(tmp_path, changed, Skip(), **settings)
+    trainer.fit(module, parts.loader(), parts.loader(shuffle=False) if checked else None)
+    assert not attached(module)
+
+
 def test_an_unknown_name_stops_the_fit(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'body.block.0' .*; did you mean .*body.blocks.0"):
         fit(tmp_path, "pytorch_lightning", Intervention("body.block.0"))

@@ -49,6 +49,10 @@ class Guarded:
         self._guard.fail(ours, "the capture of an addition")
         return result
 
+    def small(self) -> None:
+        """Passed on; `attempt` keeps an error."""
+        self._visitor.small()
+
     def fused(self, what: str, operands: list[Tensor]) -> None:
         """Passed on; `attempt` keeps an error."""
         self._visitor.fused(what, operands)

@@ -54,8 +54,9 @@ def intervene(
         TypeError: `model` is no `nn.Module`, or a TorchScript module.
         ValueError: `sites` is empty, or holds an unknown name; another intervention is open on the
             model or on a part of it; it uses flex_attention compiled. At a forward: sites cannot be
-            told (under `no_grad`, in a reentrant checkpoint) or followed (a checkpoint around a
-            function), or there is none to act on. At the end: no module of the model ran that may
+            told (under `no_grad`, in a reentrant checkpoint, in a transform of `torch.func`) or
+            followed (a checkpoint around a function, a sum of one sample without its batch), or
+            there is none to act on. At the end: no module of the model ran that may
             form a sum. At a backward after the end: a checkpoint recomputes a sum.
 
     Example:

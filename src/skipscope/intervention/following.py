@@ -8,17 +8,32 @@ once more in the backward, which runs outside of all function modes.
 from __future__ import annotations
 
 import functools
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from skipscope.additions import Additions, Summing
 from skipscope.compiled import compiled_only
 from skipscope.find.paths import canonical
 from skipscope.intervention.rehearsal import Call, RandomState
+
+#: Where the files of PyTorch's own layers lie.
+_LAYERS = str(Path(torch_module.__file__).parent) + os.sep
+
+
+class _Rehearsing(threading.local):
+    """Whose call this thread rehearses; the others follow nothing in it."""
+
+    following: Following | None = None
 
 
 class Following:
@@ -31,7 +46,7 @@ class Following:
             call where a checkpoint recomputes it.
     """
 
-    _quiet = False  #: while any call is rehearsed
+    _rehearsing = _Rehearsing()
 
     def __init__(
         self, model: nn.Module, visitor: Summing, begin: Callable[[Call | None, str], None]
@@ -42,8 +57,11 @@ class Following:
         self._model = model
         self._visitor = visitor
         self._begin = begin
+        self._outermost: nn.Module | None = None
+        self._thread: int | None = None  # that of the call
         self._running: list[str | None] = []  # None for a step, which is not followed
         self._depth = 0  # how many of them are followed
+        self._ends: dict[int, int] = {}  # which of a module's forward hooks is the one here
         self._attached = ExitStack()
 
     def __enter__(self) -> Following:
@@ -57,50 +75,86 @@ class Following:
                 stack.callback(before.remove)
                 after = module.register_forward_hook(_Hook(self._after), always_call=True)
                 stack.callback(after.remove)
+                self._ends[id(module)] = after.id
             self._attached = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._running:  # a forward that Ctrl-C ended
-            self._leave()
+        self._leave_all()
         self._attached.close()
 
     @property
-    def current(self) -> str:
-        """Path of the innermost module that runs."""
-        return next((name for name in reversed(self._running) if name is not None), "")
+    def current(self) -> str | None:
+        """Path of the innermost followed module that runs; None outside of all of them."""
+        return next((name for name in reversed(self._running) if name is not None), None)
 
-    @classmethod
     @contextmanager
-    def quiet(cls) -> Iterator[None]:
-        """Nobody follows anything for a while."""
-        Following._quiet = True
+    def rehearsing(self) -> Iterator[None]:
+        """For a while only this one follows, from outside of all modules on, and tells nobody."""
+        running, self._running = self._running, []
+        Following._rehearsing.following = self
         try:
             yield
         finally:
-            Following._quiet = False
+            Following._rehearsing.following, self._running = None, running
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if Following._quiet:
+        rehearsing = Following._rehearsing.following
+        if rehearsing is not None and rehearsing is not self:
             return
-        if _is_step(module):
-            self._running.append(None)
+        name = None if _is_step(module) else self._name(module)
+        if rehearsing is not None or name is None:
+            self._running.append(name)
             return
+        if self._thread not in (None, threading.get_ident()):
+            raise ValueError(
+                "intervene: the model runs in two threads at once, which cannot be told apart"
+            )
+        if module is self._outermost and not _runs_already(module):
+            self._leave_all()
         outermost = not self._depth
         if outermost:
+            # The user's hooks of this call belong to it, those made since the context began too.
+            hooks, end = module._forward_hooks, self._ends[id(module)]
+            hooks[end] = hooks.pop(end)
             self._begin_call(module, args, kwargs)
-        self._running.append(self.names[id(module)])
+        self._running.append(name)
         self._depth += 1
         if outermost:
+            self._outermost = module
             torch._C._push_on_torch_function_stack(Additions(self._visitor))
 
+    def _name(self, module: nn.Module) -> str:
+        name = self.names.get(id(module))
+        if name is None:
+            raise ValueError(
+                f"intervene: this {type(module).__name__} is a replica that DataParallel made, and "
+                "cannot be followed: train with DistributedDataParallel"
+            )
+        return name
+
     def _begin_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
-            self.call = Call(module, args, kwargs, RandomState(self._model))
-        self._begin(self.call, self.names[id(module)])
+        self._thread = threading.get_ident()
+        try:
+            if torch._C._current_graph_task_id() == -1:  # else a checkpoint recomputes
+                self.call = Call(module, args, kwargs, RandomState(self._model))
+            self._begin(self.call, self.names[id(module)])
+        except BaseException:
+            self._thread = None
+            raise
 
     def _after(self, module: nn.Module, *_: object) -> None:
-        if not Following._quiet and self._running:
+        rehearsing = Following._rehearsing.following
+        if not self._running or (rehearsing is not None and rehearsing is not self):
+            return
+        if rehearsing is not None:
+            self._running.pop()
+        elif self._thread in (None, threading.get_ident()):
+            self._leave()
+
+    def _leave_all(self) -> None:
+        """After a forward that Ctrl-C ended."""
+        while self._running:
             self._leave()
 
     def _leave(self) -> None:
@@ -108,19 +162,35 @@ class Following:
             return
         self._depth -= 1
         if not self._depth:
-            self.call = None
+            self.call = self._outermost = self._thread = None
             torch._C._pop_torch_function_stack()
+
+
+def _runs_already(module: nn.Module) -> bool:
+    """Whether a call of a module that begins is inside another one of it.
+
+    Else Ctrl-C has ended the other one, of which hooks are not told.
+    """
+    calls = 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is nn.Module._call_impl.__code__:
+            calls += frame.f_locals["self"] is module
+        frame = frame.f_back
+    return calls > 1
 
 
 def _is_layer_of_torch(module: nn.Module) -> bool:
     """Whether its forward is PyTorch's own and calls no module: no shortcut is added in there.
 
     Most modules are such, and following them is most of what following costs. A forward of the
-    user's may be put in place of the layer's own, and a pre-hook of theirs runs within the layer.
+    user's may be put in place of the layer's own, and hooks of theirs may add one.
     """
-    defined = getattr(type(module).forward, "__module__", "") or ""
-    own = defined.startswith("torch.nn.modules.") and "forward" not in vars(module)
-    return own and not module._modules and not module._forward_pre_hooks
+    code = getattr(type(module).forward, "__code__", None)  # what wraps a forward takes its name
+    own = (
+        code is not None and code.co_filename.startswith(_LAYERS) and "forward" not in vars(module)
+    )
+    return own and not (module._modules or module._forward_pre_hooks or module._forward_hooks)
 
 
 def check_eager(model: nn.Module) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from skipscope.acting import ACTING, sharing
-from skipscope.additions import Addition, EagerStance, Passing
+from skipscope.additions import Addition, EagerStance, Passing, visitors_below
 from skipscope.compiled import is_compiled
 from skipscope.example import check_model
 from skipscope.find import SiteRegistry
@@ -19,18 +21,19 @@ from skipscope.find.paths import classes_of
 from skipscope.find.places import source_line
 from skipscope.intervention.arm import Arm, Projections
 from skipscope.intervention.following import Following, check_eager
+from skipscope.intervention.learned import Learned, key_of
 from skipscope.intervention.rehearsal import (
     Call,
     Key,
     Part,
     Place,
-    Rehearsal,
     in_checkpoint,
     rehearse,
 )
 from skipscope.intervention.replaced import replaced
 from skipscope.names import counted
 from skipscope.records import Site, SiteMap, Unseen
+from skipscope.reduce import in_transform
 
 logger = logging.getLogger("skipscope")
 
@@ -65,24 +68,24 @@ class Intervention(Passing):
         self.arm.check_paths(classes_of(model))
         self._registry = SiteRegistry()
         self._map = SiteMap((), ())
-        self._parts: dict[Place, list[Part | None]] = {}
-        self._in_functions: set[Key] = set()
-        self._checkpointed: set[Key] = set()
+        self._learned = Learned()
         self._acts: dict[Key, bool] = {}  #: the sites acted on, and whether the shortcut is kept
         self._rehearsed: set[tuple[str, bool]] = set()
-        self._passed: dict[Place, int] = {}
+        # How often each place was passed in this call, by data and by what is too small for it.
+        self._passed: Counter[Place] = Counter()
+        self._small: Counter[Place] = Counter()
         self._attached = ExitStack()
 
     # ------------------------------------------------------------------ what it says
     @property
     def sites(self) -> tuple[Site, ...]:
         """The sites it acts on, in order of discovery."""
-        return tuple(site for site in self._map.sites if _key(site) in self._acts)
+        return tuple(site for site in self._map.sites if key_of(site) in self._acts)
 
     @property
     def left(self) -> tuple[Left, ...]:
         """The sites it leaves as they are, with the reason."""
-        others = [site for site in self._map.sites if _key(site) not in self._acts]
+        others = [site for site in self._map.sites if key_of(site) not in self._acts]
         named = self.arm.named(self._map)
         return tuple(Left(site, self.arm.why_not(site, named)) for site in others)
 
@@ -103,7 +106,7 @@ class Intervention(Passing):
             return "intervention: no forward has run yet"
         lines = [f"{self.arm.sum} {self._where()}"]
         for site in self.sites:
-            kept = ", P(x) kept" if self._acts[_key(site)] and not self.arm.shortcut else ""
+            kept = ", P(x) kept" if self._acts[key_of(site)] and not self.arm.shortcut else ""
             lines.append(f"  {site.name} ({site.kind}{kept})")
         lines += [f"left {left.site.name}: {left.reason}" for left in self.left]
         lines += [
@@ -145,34 +148,22 @@ class Intervention(Passing):
     def _begin(self, call: Call | None, name: str) -> None:
         """A call from outside: line counts start anew; the first one in a mode is rehearsed."""
         self._passed.clear()
+        self._small.clear()
         if call is not None and (name, call.module.training) not in self._rehearsed:
             self._rehearse(call, name)
 
     def _rehearse(self, call: Call, name: str) -> None:
-        with Following.quiet():
-            rehearsal = rehearse(self._model, call)
+        with self._calls.rehearsing():
+            rehearsal = rehearse(self._model, call, lambda: self._calls.current)
         try:
             self._map = self._registry.site_map(
                 rehearsal.found.values(), rehearsal.observations.unseen, rehearsal.places.called
             )
-            self._learn(rehearsal)
+            self._learned.learn(rehearsal)
         finally:
             rehearsal.close()
         self._rehearsed.add((name, call.module.training))
         self._choose(whole=name == "")
-
-    def _learn(self, rehearsal: Rehearsal) -> None:
-        self._in_functions |= rehearsal.in_functions
-        self._checkpointed |= rehearsal.checkpointed
-        for place, parts in rehearsal.parts.items():
-            known = self._parts.get(place, [])
-            for one, other in zip(known, parts, strict=False):
-                if (one and one.branch_left) != (other and other.branch_left):
-                    raise ValueError(
-                        f"intervene: {place[1]} in {place[0] or 'model'} is not the same addition "
-                        "in every forward, so it cannot be followed"
-                    )
-            self._parts[place] = max(known, parts, key=len)
 
     def _choose(self, *, whole: bool) -> None:
         """Decides what to do at each site known by now."""
@@ -185,23 +176,17 @@ class Intervention(Passing):
             )
         acted, named = set(self._acts), self.arm.named(self._map)
         self._acts = {
-            _key(site): self.arm.keeps_shortcut(site)
+            key_of(site): self.arm.keeps_shortcut(site)
             for site in self._map.sites
             if not self.arm.why_not(site, named)
         }
-        moved = [s.name for s in self._map.sites if _key(s) in acted - self._acts.keys()]
+        moved = [s.name for s in self._map.sites if key_of(s) in acted - self._acts.keys()]
         if moved:
             raise ValueError(
                 f"intervene: {moved[0]} was a block of its own in earlier forwards and lies inside "
                 "another site's branch now; name the sites to act on"
             )
-        functions = [s.name for s in self.sites if _key(s) in self._in_functions]
-        if functions:
-            raise ValueError(
-                f"intervene: {functions[0]} is added in a function that a checkpoint recomputes "
-                "without calling its module, where it could not be followed: checkpoint the "
-                "module, or switch checkpointing off"
-            )
+        self._learned.check_sites(self.sites)
         if whole:
             self.arm.check_names(self._map)
             self._check_acting()
@@ -226,9 +211,27 @@ class Intervention(Passing):
             return run()
         keeps = part.further or self._acts[part.key]
         value = replaced(addition, run, part.branch_left, self.arm.branch_scale, keeps=keeps)
-        if part.key in self._checkpointed and value.grad_fn is not None and in_checkpoint():
+        if not keeps:  # nothing was added, and others count what they have seen in a rehearsal
+            for visitor in visitors_below():
+                value = visitor.addition(addition, functools.partial(_given, value))
+        if part.key in self._learned.checkpointed and value.grad_fn is not None and in_checkpoint():
             value.grad_fn.register_prehook(self._must_be_open)
         return value
+
+    def small(self) -> None:
+        """No sum of a site may come without its batch."""
+        place = self._calls.current, source_line()
+        self._small[place] += 1
+        call, passed = self._calls.call, self._small[place]
+        if not self._learned.is_small(place, passed, self._acts):
+            return
+        if call is not None and not in_transform():  # a loop may have grown longer
+            self._rehearse(call, self._calls.names[id(call.module)])
+        if self._learned.is_small(place, passed, self._acts):
+            raise ValueError(
+                f"intervene: {place[1]} in {place[0] or 'model'} adds tensors with less than two "
+                "dimensions, which are followed nowhere: give the model a batch, not one sample"
+            )
 
     def _must_be_open(self, *_: object) -> None:
         """What a checkpoint recomputes once this is closed is the model's own sum."""
@@ -240,11 +243,11 @@ class Intervention(Passing):
 
     def _part(self) -> Part | None:
         place = self._calls.current, source_line()
-        count = self._passed.get(place, 0)
-        self._passed[place] = count + 1
-        if count >= len(self._parts.get(place, ())):
+        count = self._passed[place]
+        self._passed[place] += 1
+        if count >= len(self._learned.at(place)):
             self._rehearse_again(place, count)
-        part = self._parts[place][count]
+        part = self._learned.at(place)[count]
         if self._calls.call is None and part is not None:
             self._check_recomputed(part)
         return part
@@ -253,7 +256,7 @@ class Intervention(Passing):
         call = self._calls.call
         if call is not None:
             self._rehearse(call, self._calls.names[id(call.module)])
-        if count >= len(self._parts.get(place, ())):
+        if count >= len(self._learned.at(place)):
             raise ValueError(
                 f"intervene: {place[1]} in {place[0] or 'model'} did not run when the same forward "
                 "was rehearsed: its path depends on more than inputs and random state, so it "
@@ -262,7 +265,7 @@ class Intervention(Passing):
 
     def _check_recomputed(self, part: Part) -> None:
         """A checkpointed module that is called alone does not tell which of its calls it is."""
-        places = {site.name: _key(site) for site in self._map.sites}
+        places = {site.name: key_of(site) for site in self._map.sites}
         same = [key for key in places.values() if key[:2] == part.key[:2]]
         if any((key in self._acts) != (part.key in self._acts) for key in same):
             raise ValueError(
@@ -272,5 +275,5 @@ class Intervention(Passing):
             )
 
 
-def _key(site: Site) -> Key:
-    return site.module, site.source, site.occurrence
+def _given(value: Tensor) -> Tensor:
+    return value

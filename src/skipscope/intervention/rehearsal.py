@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ from torch.utils._pytree import tree_map
 from skipscope.additions import Addition, Additions, Operations
 from skipscope.find import Discovery, Found
 from skipscope.find.places import source_line
+from skipscope.reduce import in_transform
 from skipscope.restore import gpus_of, unchanged
 
 Key = tuple[str, str, int]
-Place = tuple[str, str]
+Place = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,32 @@ class Call:
     random_state: RandomState
 
 
-def rehearse(model: nn.Module, call: Call) -> Rehearsal:
+def rehearse(model: nn.Module, call: Call, current: Callable[[], str | None]) -> Rehearsal:
     """Runs a call once more to learn what its additions are; nothing else comes of it.
 
     It runs with gradients enabled, on copies of the inputs and buffers, unseen by other
     interceptors (a monitor's), and from the random state that the call began with.
+
+    Args:
+        model: the model.
+        call: a call of it, or of a part of it.
+        current: tells the module that runs as it will when the sums are changed; None outside.
+
+    Raises:
+        ValueError: a transform of `torch.func` runs.
     """
+    if in_transform():
+        raise ValueError(
+            "intervene: the first forward in this mode ran inside a transform of torch.func, where "
+            "sites cannot be told: run the model once without it, inside of the context"
+        )
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_alone())
         stack.enter_context(_spare_buffers(model))
         stack.enter_context(unchanged(model))
-        rehearsal = Rehearsal(model)
+        rehearsal = Rehearsal(model, current)
         stack.enter_context(rehearsal.places)
         args, kwargs = _copies((call.args, dict(call.kwargs)))
         call.random_state.set()
@@ -92,25 +106,35 @@ def rehearse(model: nn.Module, call: Call) -> Rehearsal:
 
 
 class Rehearsal(Discovery):
-    """A discovery that keeps what each addition is to a site, by place and in order."""
+    """A discovery that keeps what each addition is to a site, by place and in order.
 
-    def __init__(self, model: nn.Module) -> None:
+    `current` tells in which module an addition is; without it the discovery does.
+    """
+
+    def __init__(self, model: nn.Module, current: Callable[[], str | None] | None = None) -> None:
         super().__init__(model, self._on_part)
+        self._current = current or (lambda: self.places.current)
         self.parts: dict[Place, list[Part | None]] = defaultdict(list)
         self.in_functions: set[Key] = set()  #: sites that a checkpoint of a function recomputes
         self.checkpointed: set[Key] = set()  #: sites that any checkpoint recomputes
+        self.small_passed: Counter[Place] = Counter()  #: additions that are too small for data
+        self.outside: set[Key] = set()  #: sites that no followed module runs at
         self._addition: Addition | None = None
         self._part: Part | None = None
 
     def addition(self, addition: Addition, run: Callable[[], Tensor]) -> Tensor:
         """Notes what it turned out to be."""
-        place = self.places.current, source_line()
+        place = self._current(), source_line()
         self._addition, self._part = addition, None
         try:
             return super().addition(addition, run)
         finally:
             self.parts[place].append(self._part)
             self._addition = None
+
+    def small(self) -> None:
+        """Counts it."""
+        self.small_passed[self._current(), source_line()] += 1
 
     def _on_part(self, found: Found, s: Tensor, f: Tensor, run: Callable[[], Tensor]) -> Tensor:
         addition = self._addition
@@ -121,6 +145,8 @@ class Rehearsal(Discovery):
         else:
             left = f is addition.left
         self._part = Part(found.key, left, found.parallel)
+        if self._current() is None:
+            self.outside.add(found.key)
         callers = [*_callers()]
         if "checkpoint" in callers:
             self.checkpointed.add(found.key)

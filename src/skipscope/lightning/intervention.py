@@ -49,6 +49,7 @@ class Intervention(CallbackBase):
         self.intervention: Intervening | None = (
             None  #: what it acts on, and acted on in the last fit
         )
+        self._trained = False  # whether any batch of this fit was trained on
         self._acting = ExitStack()
 
     @property
@@ -59,16 +60,23 @@ class Intervention(CallbackBase):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins; before the first validation."""
         self._acting.close()
+        self._trained = False
         self.intervention = Intervening(pl_module, **self._settings)
         self._acting.enter_context(self.intervention)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Notes that there was one."""
+        self._trained = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Tells of names that were no site's in any forward, and of having acted nowhere.
 
+        A fit in which no batch came trained nothing, so nothing went wrong.
+
         Raises:
             ValueError: so it was.
         """
-        if self.intervention is not None:
+        if self.intervention is not None and self._trained:
             self.intervention.check_end()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
