@@ -156,12 +156,14 @@ class Additions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _SUMS:
-            addition = _parse(func, args, kwargs)
-            if addition is not None:
-                return self._summing.addition(addition, lambda: func(*args, **kwargs))
-            if _is_small(args, kwargs):
-                self._summing.small()
+        pair = _pair(args, kwargs) if func in _SUMS else None
+        if pair is None:
+            return func(*args, **kwargs)
+        addition = _parse(func, pair, args, kwargs)
+        if addition is not None:
+            return self._summing.addition(addition, lambda: func(*args, **kwargs))
+        if _is_small(pair):
+            self._summing.small()
         return func(*args, **kwargs)
 
 
@@ -191,11 +193,12 @@ class Operations(Additions):
         if func in _BACKWARD:
             attempt(self._before_backward, args, kwargs)
             return func(*args, **kwargs)
-        if func in _SUMS:
-            addition = attempt(_parse, func, args, kwargs)
+        pair = _pair(args, kwargs) if func in _SUMS else None
+        if pair is not None:
+            addition = attempt(_parse, func, pair, args, kwargs)
             if addition is not None:
                 return self._visitor.addition(addition, lambda: func(*args, **kwargs))
-            if _is_small(args, kwargs):
+            if attempt(_is_small, pair):
                 attempt(self._visitor.small)
         if func in _NOTICED:
             attempt(self._before, func, args, kwargs)
@@ -281,13 +284,22 @@ def _list_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     return [t for t in (args[0] if args else kwargs.get("tensors", ())) if isinstance(t, Tensor)]
 
 
-def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition | None:
-    """The operands of an addition, positional or by keyword; None where one is no data."""
+def _pair(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """The operands of an addition, positional or by keyword; None where one is a number."""
     operands = (*args, *(kwargs[k] for k in ("input", "self", "other") if k in kwargs))
-    if len(operands) < 2 or not (_may_be_data(operands[0]) and _may_be_data(operands[1])):
+    if len(operands) < 2 or not isinstance(operands[0], Tensor):
         return None
-    left, right = operands[:2]
-    alpha = kwargs.get("alpha", operands[2] if len(operands) > 2 else 1)
+    return operands[:2] if isinstance(operands[1], Tensor) else None
+
+
+def _parse(
+    func: Any, pair: tuple[Tensor, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Addition | None:
+    """An addition of these operands; None where one is no data."""
+    left, right = pair
+    if not (_may_be_data(left) and _may_be_data(right)):
+        return None
+    alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     if not isinstance(alpha, (int, float, Tensor)):
         return None
     factor = float(alpha)
@@ -299,13 +311,12 @@ def _parse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addition
     return Addition(left, right, 1.0, factor, into)
 
 
-def _may_be_data(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() >= 2 and value.is_floating_point()
+def _may_be_data(tensor: Tensor) -> bool:
+    return tensor.dim() >= 2 and tensor.is_floating_point()
 
 
-def _is_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    operands = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]
-    return len(operands) > 1 and all(v.dim() < 2 and v.is_floating_point() for v in operands)
+def _is_small(pair: tuple[Tensor, Tensor]) -> bool:
+    return all(tensor.dim() < 2 and tensor.is_floating_point() for tensor in pair)
 
 
 class Passing:
