@@ -153,6 +153,27 @@ def test_waking_branches_differ_and_are_silent() -> None:
     assert look(r, chain(9), range(4))
 
 
+@pytest.mark.parametrize(("woken", "found"), [(0.76, 0), (0.99, 0), (1.01, 1)])
+def test_waking_branches_have_no_common_size(woken: float, found: int) -> None:
+    """Scalars that started at 0 pass through 0 at any time; only r > 1 outweighs the shortcut.
+
+    As behind a frozen first third, which stays at 0 and lends no sibling.
+    """
+    r = np.tile([0, 0, 0, 0.05, 0.1, 0.02, 0.1, 0.005, 0.03], (4, 1))
+    r[0] = 0
+    r[1:, 5] = woken
+    assert len(look(r, chain(9), range(4))) == found
+
+
+def test_a_branch_that_did_not_start_at_zero_is_not_waking() -> None:
+    """Its zero initialisation was forgotten: r .6 from the first capture on, .05 beside it."""
+    r = np.full((4, 9), 0.05)
+    r[0] = 0
+    r[:, 4] = 0.6
+    (hit,) = look(r, chain(9), range(4))
+    assert hit.where == ("blocks.4",)
+
+
 def test_dropped_branches_are_no_siblings() -> None:
     rng = np.random.default_rng(0)
     r = np.where(rng.random((20, 8)) < 0.5, 0, 0.8)
