@@ -95,7 +95,8 @@ def branch_dominance(
           are enough of them, is not meant: there one half differs from the other. Branches that
           started near 0 have no common size: where most r of the stream were below .001 in its
           first capture, r must be above `woken`, the branch larger than its shortcut. A site
-          that was above `smallest` already then did not start near 0, and needs only that.
+          that was above `smallest` already then did not start near 0, and needs only that. With two
+          siblings, of the three or more, r must be above `above` times each of them, and `above`.
         * a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site
           is above `level` (error above `level_error`) and r does not decay with depth (slope of ln
           r over ln(k+1) above `slope`). In stages of `deep` sites or more the median after warm-up
@@ -197,7 +198,7 @@ class _Law:
 def _one_site(
     seen: _Seen, stages: tuple[Stage, ...], gate: Gate, asked: Limits, woken: float
 ) -> Iterator[Hit]:
-    most = 0
+    most, drowned = 0, 0
     alone: list[str] = []
     for line in places(stages).values():
         judged = [at for at, place in enumerate(line) if place.judged]
@@ -220,7 +221,10 @@ def _one_site(
                 continue  # as those before it: the first half of the stage differs, not this site
             usual = float(own if np.isfinite(own) else wanted[row, at])
             yield _site_hit(seen, line, values, usual, streak)
-    if most < asked.siblings:
+        for hit in _beside_few(seen, line, values, gate, asked):
+            drowned += 1
+            yield hit
+    if most < asked.siblings and not drowned:
         raise NotMeasurable(
             f"one site: needs {asked.siblings} siblings within {asked.reach} places, has {most}"
         )
@@ -229,6 +233,26 @@ def _one_site(
             f"one site: needs {asked.siblings} siblings with a value, half of them above 0, not "
             f"there at {listed(alone)}"
         )
+
+
+def _beside_few(
+    seen: _Seen, line: Sequence[Place], values: Floats, gate: Gate, limits: Limits
+) -> Iterator[Hit]:
+    """The sites with two siblings, but fewer than asked for: too few for what is usual here.
+
+    So each of them stands in, and the most that the law allows: r = 1, at the stream's start.
+    """
+    shown, usual = np.zeros(values.shape, dtype=bool), np.full(values.shape, np.nan)
+    for at, place in enumerate(line):
+        chosen, factors = siblings_of(line, at, limits)
+        if not place.judged or not 2 <= len(chosen) < limits.siblings:
+            continue
+        theirs = values[:, chosen] * factors
+        awake = (theirs > 0).all(axis=1) & np.isfinite(values[:, at])
+        shown[:, at] = awake & (values[:, at] > limits.above * np.maximum(theirs.max(axis=1), 1))
+        usual[awake, at] = np.median(theirs[awake], axis=1)
+    for streak in gate.streaks(seen.ratio.steps, shown, np.isnan(values)):
+        yield _site_hit(seen, line, values, float(usual[streak.last, streak.column]), streak)
 
 
 def _smallest(values: Floats, smallest: float | Floats, woken: float) -> Floats:
