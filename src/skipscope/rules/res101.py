@@ -198,7 +198,7 @@ class _Law:
 def _one_site(
     seen: _Seen, stages: tuple[Stage, ...], gate: Gate, asked: Limits, woken: float
 ) -> Iterator[Hit]:
-    most, drowned = 0, 0
+    most = 0
     alone: list[str] = []
     for line in places(stages).values():
         judged = [at for at, place in enumerate(line) if place.judged]
@@ -221,10 +221,8 @@ def _one_site(
                 continue  # as those before it: the first half of the stage differs, not this site
             usual = float(own if np.isfinite(own) else wanted[row, at])
             yield _site_hit(seen, line, values, usual, streak)
-        for hit in _beside_few(seen, line, values, gate, asked):
-            drowned += 1
-            yield hit
-    if most < asked.siblings and not drowned:
+        yield from _beside_few(seen, line, values, gate, asked)
+    if most < asked.siblings:
         raise NotMeasurable(
             f"one site: needs {asked.siblings} siblings within {asked.reach} places, has {most}"
         )
