@@ -421,20 +421,30 @@ def test_either_skips_only_when_no_arm_can_look() -> None:
         list(either(blind("a"), blind("b"), blind("a")))
 
 
-def test_arms_that_could_not_look_are_named_and_the_findings_stay() -> None:
-    """Four blocks of GPT-2: of the branch that drowns its stream two siblings are in reach."""
+@pytest.mark.parametrize(("r", "found"), [(17.1, 1), (3.0, 0)])
+def test_arms_that_could_not_look_are_named_and_the_findings_stay(r: float, found: int) -> None:
+    """Four blocks of GPT-2: two siblings are in reach, which tell of the gravest only."""
     sites = make_map(
         *(make_site(k, module=f"h.{k // 2}", source=f"net.py:{k % 2}") for k in range(8)),
         embedding_fed=True,
     )
-    r = np.tile([0.14, 0.24, 0.12, 0.25, 0.11, 17.1, 0.012, 0.029], (6, 1))
-    found = diagnose(make_history(r, sites=sites), select=["RES101"])
-    assert not found.findings
-    assert [one.code for one in found.passed] == ["RES101"]
-    (part,) = found.in_part
+    ratios = np.tile([0.14, 0.24, 0.12, 0.25, 0.11, r, 0.012, 0.029], (6, 1))
+    told = diagnose(make_history(ratios, sites=sites), select=["RES101"])
+    assert [one.where for one in told.findings] == [("blocks.5",)] * found
+    assert [one.code for one in told.passed] == ["RES101"] * (1 - found)
+    (part,) = told.in_part
     assert (part.code, part.name) == ("RES101", "branch-dominance")
     assert part.reason == "one site: needs 3 siblings within 6 places, has 2"
-    assert not found.skipped
+    assert not told.skipped
+
+
+def test_what_an_arm_found_counts_although_no_arm_could_look_whole() -> None:
+    """Four blocks of one branch: too few for the law of a stage, too."""
+    history = make_history(np.tile([0.5, 0.4, 17.0, 0.02], (6, 1)))
+    told = diagnose(history, select=["RES101"])
+    assert [one.where for one in told.findings] == [("blocks.2",)]
+    assert not told.skipped
+    assert {one.reason.split(":")[0] for one in told.in_part} >= {"one site"}
 
 
 def test_a_rule_that_looked_whole_is_in_no_part_and_one_that_could_not_is_skipped() -> None:

@@ -222,8 +222,8 @@ def test_field_that_could_not_be_formed_is_missing() -> None:
 
 
 def stream(*rms: float, first: float = 1.0) -> list[dict[str, float]]:
-    """Sites with these RMS of the sum, of one element each; r is 0 and the input is `first`."""
-    return [{"n": 1, "n_x": 1, "xx": first**2, "ss": 1, "yy": level**2} for level in rms]
+    """Sites with these RMS of the sum, of one element each; r is 1 and the input is `first`."""
+    return [{"n": 1, "n_x": 1, "xx": first**2, "ss": 1, "ff": 1, "yy": level**2} for level in rms]
 
 
 def test_half_depth_growth() -> None:
@@ -235,6 +235,24 @@ def test_half_depth_growth() -> None:
     # an odd number: half of 5 is x_2
     assert value(captured(*stream(1, 2, 3, 4, 5)), "half_depth_growth") == 2.5
     assert value(captured(*stream(2, 3)), "half_depth_growth") == 1.5
+
+
+def test_half_depth_is_half_of_the_sites_that_add_something() -> None:
+    # 4 frozen branches of 0, then variances 1 + 1, 1 + 2 ... 1 + 8: half of these 8 is 1 + 4
+    sites = stream(*[1.0] * 4, *(math.sqrt(1 + k) for k in range(1, 9)))
+    for site in sites[:4]:
+        site["ff"] = 0.0
+    history = captured(*sites)
+    assert value(history, "half_depth_growth") == pytest.approx(math.sqrt(9 / 5))
+    largest = math.sqrt(6 / 5)  # the first step behind the half
+    grown = value(history, "stage_half_depth_growth_without_largest")
+    assert grown == pytest.approx(math.sqrt(9 / 5) / largest)
+    # where none or one adds anything there is no half to compare
+    assert value(captured(*sites[:4]), "half_depth_growth") == 1.0
+    assert value(captured(*sites[:4]), "half_depth_growth_without_largest") == 1.0
+    lone = captured(*sites[:4], {**sites[4], "yy": 9.0})
+    assert value(lone, "half_depth_growth") == 1.0
+    assert value(lone, "half_depth_growth_without_largest") == 1.0
 
 
 def test_levels_compare_across_stages_by_rms() -> None:

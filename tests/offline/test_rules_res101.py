@@ -153,6 +153,63 @@ def test_waking_branches_differ_and_are_silent() -> None:
     assert look(r, chain(9), range(4))
 
 
+@pytest.mark.parametrize(("woken", "found"), [(0.76, 0), (0.99, 0), (1.01, 1)])
+def test_waking_branches_have_no_common_size(woken: float, found: int) -> None:
+    """Scalars that started at 0 pass through 0 at any time; only r > 1 outweighs the shortcut.
+
+    As behind a frozen first third, which stays at 0 and lends no sibling.
+    """
+    r = np.tile([0, 0, 0, 0.05, 0.1, 0.02, 0.1, 0.005, 0.03], (4, 1))
+    r[0] = 0
+    r[1:, 5] = woken
+    assert len(look(r, chain(9), range(4))) == found
+
+
+def test_a_branch_that_did_not_start_at_zero_is_not_waking() -> None:
+    """Its zero initialisation was forgotten: r .6 from the first capture on, .05 beside it."""
+    r = np.full((4, 9), 0.05)
+    r[0] = 0
+    r[:, 4] = 0.6
+    (hit,) = look(r, chain(9), range(4))
+    assert hit.where == ("blocks.4",)
+
+
+def four_blocks() -> SiteMap:
+    """Attention and MLP of four blocks behind an embedding: each judged one has two siblings."""
+    paths = [f"h.{k}.{branch}" for k in range(4) for branch in ("attn", "mlp")]
+    return make_map(
+        *(make_site(k, name=path, module=path) for k, path in enumerate(paths)), embedding_fed=True
+    )
+
+
+@pytest.mark.parametrize("at", range(2, 8))
+@pytest.mark.parametrize(("r", "found"), [(17.0, 1), (6.1, 1), (5.9, 0)])
+def test_two_siblings_tell_of_a_branch_beyond_any_law(at: int, r: float, found: int) -> None:
+    """No branch of the law is above 1 behind the first block; six times that is too large."""
+    values = np.array([51, 0.6, 0.5, 0.4, 0.4, 0.3, 0.3, 0.3])
+    values[at] = r
+    hits = look(values, four_blocks())
+    assert [hit.where for hit in hits] == [(four_blocks().sites[at].name,)] * found
+
+
+def test_two_siblings_are_both_asked() -> None:
+    """One as large, or not awake, is no witness."""
+    values = np.array([51, 0.6, 17, 0.4, 3.0, 0.3, 0.3, 0.3])
+    assert not look(values, four_blocks())
+    values[4] = 0
+    assert not look(values, four_blocks())
+    values[4] = 2.8
+    (hit,) = look(values, four_blocks())
+    assert hit.evidence["expected"] == pytest.approx(1.55)  # between 2.8 and .3
+
+
+def test_four_blocks_of_one_branch() -> None:
+    (hit,) = look([0.5, 0.4, 17.0, 0.02], chain(4))
+    assert hit.where == ("blocks.2",)
+    with pytest.raises(NotMeasurable, match="needs 3 siblings within 6 places, has 2"):
+        look([0.5, 0.4, 2.0, 0.2], chain(4))
+
+
 def test_dropped_branches_are_no_siblings() -> None:
     rng = np.random.default_rng(0)
     r = np.where(rng.random((20, 8)) < 0.5, 0, 0.8)

@@ -7,17 +7,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skipscope.records import SiteMap
+from skipscope.records import REASONS, SiteMap
 from skipscope.rule import Hit, NotMeasurable
 from skipscope.rules import RULES
+from tests.offline.builders import make_map, make_site
 from tests.offline.rule_values import chain, names, staged, table
 
 RULE = RULES["RES206"]
 WIDE = (4, 8, 48)
 
 
+FIXED = REASONS.index("x has no gradient: it is a raw input or behind frozen layers")
+FROZEN = REASONS.index("the whole block is frozen")
+
+
 def look(
-    c: Any, r: Any, sites: SiteMap | None = None, rows: int = 3, **over: float
+    c: Any,
+    r: Any,
+    sites: SiteMap | None = None,
+    rows: int = 3,
+    why: Any = None,
+    **over: float,
 ) -> tuple[Hit, ...]:
     known = sites or chain(6, shape=WIDE)
     shape = (rows, len(known.sites))
@@ -25,7 +35,8 @@ def look(
         name: table(name, np.broadcast_to(np.asarray(v, float), shape), names(known))
         for name, v in (("cosine", c), ("branch_ratio", r))
     }
-    return RULE.run({**given, "sites": known}, **over)
+    told = {} if why is None else {"why": np.broadcast_to(np.asarray(why, np.uint8), shape)}
+    return RULE.run({**given, **told, "sites": known}, **over)
 
 
 def at(place: int, value: float, rest: float = 0.1, sites: int = 6) -> np.ndarray:
@@ -107,3 +118,37 @@ def test_the_growth_is_taken_where_it_was_measured() -> None:
 def test_nothing_to_judge() -> None:
     with pytest.raises(NotMeasurable, match="no projection"):
         look([[-0.9]], [[1.0]], chain(1, norm_placement="post-norm"), rows=1)
+
+
+def behind_a_frozen_block() -> SiteMap:
+    """Three blocks of two additions; the first is frozen."""
+    paths = [f"blocks.{block}.{branch}" for block in range(3) for branch in ("attention", "mlp")]
+    return make_map(
+        *(make_site(k, name=path, module=path, shape=WIDE) for k, path in enumerate(paths))
+    )
+
+
+WHY = (FROZEN, FROZEN, FIXED, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("site", "found"), [(0, 1), (1, 1), (2, 0), (3, 0), (4, 1), (5, 1)])
+def test_the_first_trained_block_may_learn_to_rewrite(site: int, found: int) -> None:
+    """Nothing in front of it trains, so only there training can take away what does not help."""
+    c = np.full((4, 6), 0.1)
+    c[1:, site] = -0.9
+    assert len(look(c, 1.0, behind_a_frozen_block(), 4, WHY)) == found
+    assert look(c, 1.0, behind_a_frozen_block(), 4)
+
+
+@pytest.mark.parametrize("site", range(6))
+def test_what_erases_from_the_first_capture_on_has_not_learnt_to(site: int) -> None:
+    (hit,) = look(at(site, -0.9), 1.0, behind_a_frozen_block(), why=WHY)
+    assert hit.where == (behind_a_frozen_block().sites[site].name,)
+
+
+def test_a_first_trained_block_stays_one_when_more_is_unfrozen() -> None:
+    c = np.full((6, 6), 0.1)
+    c[1:, 3] = -0.9
+    why = np.zeros((6, 6))
+    why[:3] = WHY
+    assert not look(c, 1.0, behind_a_frozen_block(), 6, why)

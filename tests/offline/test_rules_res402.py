@@ -77,6 +77,16 @@ def test_what_does_not_rise_is_no_waking_up() -> None:
     assert not look(behind_gates(np.geomspace(5e-7, 5e-7 * 1.6 ** (99 / 67), 100), 1e-3))
 
 
+@pytest.mark.parametrize(("wakes", "found"), [(4.0, 0), (1.2, 1)])
+def test_the_rise_is_one_per_learning_rate(wakes: float, found: int) -> None:
+    """Half a cosine takes u down; what a unit of learning rate moves rises all the same, or not."""
+    falling = 1e-3 * 0.5 * (1 + np.cos(np.pi * np.arange(100) / 100))
+    u = 4e-4 * falling * np.linspace(1, wakes, 100)
+    assert u[-33:].max() < u[:33].min()
+    hits = look(behind_gates(u, 1e-3), lr=rates(100, falling[:, None]))
+    assert len(hits) == found
+
+
 def test_what_moved_once_does_not_count() -> None:
     u = behind_gates(np.geomspace(6e-8, 9e-7, 100), 1e-3)
     u[60:, 7] = 1e-7  # the last third begins at step 67

@@ -14,22 +14,35 @@ from skipscope.measure import Floats, measure
 Mask = npt.NDArray[np.bool_]
 
 
-def _second_half(yy: Floats, n: Floats) -> Floats:
-    """RMS of the sums from half the depth on: sites L/2 to L, counted from 1."""
-    middle = yy.shape[1] // 2 - 1
-    rms: Floats = np.sqrt(yy / n)[:, middle:]
+def _levels(yy: Floats, n: Floats) -> Floats:
+    rms: Floats = np.sqrt(yy / n)
     return rms
 
 
-def _half_depth_growth(yy: Floats, n: Floats) -> Floats:
-    rms = _second_half(yy, n)
-    return rms[:, -1] / rms[:, 0]
+def _middle(ff: Floats) -> npt.NDArray[np.int64]:
+    """Column of the sum at half the depth, in each row.
+
+    The law is about sites that add something. A branch of 0 (frozen or dead behind a zero start, or
+    dropped) is no depth: counted in, it would leave one half with fewer summands than the other.
+    """
+    passed = np.cumsum(ff != 0, axis=1)
+    half = np.maximum(passed[:, -1:] // 2, 1)
+    middle: npt.NDArray[np.int64] = np.argmax(passed >= half, axis=1)
+    return middle
 
 
-def _without_largest(yy: Floats, n: Floats) -> Floats:
-    rms = _second_half(yy, n)
-    largest: Floats = np.max(rms[:, 1:] / rms[:, :-1], axis=1)
-    return rms[:, -1] / rms[:, 0] / largest
+def _half_depth_growth(yy: Floats, n: Floats, ff: Floats) -> Floats:
+    rms = _levels(yy, n)
+    return rms[:, -1] / rms[np.arange(len(rms)), _middle(ff)]
+
+
+def _without_largest(yy: Floats, n: Floats, ff: Floats) -> Floats:
+    rms = _levels(yy, n)
+    later = np.arange(1, rms.shape[1]) > _middle(ff)[:, None]
+    each = np.where(later, rms[:, 1:] / rms[:, :-1], 0.0)
+    largest = np.where(later.any(axis=1), np.max(each, axis=1), 1.0)
+    growth: Floats = _half_depth_growth(yy, n, ff) / largest
+    return growth
 
 
 def _residual_budget(ff: Floats, ss: Floats, counted: Mask) -> Floats:
@@ -45,17 +58,20 @@ def _gradient_ratio(gy: Floats, n: Floats) -> Floats:
 
 
 @measure("half_depth_growth", "stream", "", "RMS at full depth / at half depth, H", log=True)
-def half_depth_growth(yy: Floats, n: Floats) -> Floats:
-    """`H`: at most sqrt(2) under the linear law, more than 2.5 means super-linear growth."""
-    return _half_depth_growth(yy, n)
+def half_depth_growth(yy: Floats, n: Floats, ff: Floats) -> Floats:
+    """`H`: at most sqrt(2) under the linear law, more than 2.5 means super-linear growth.
+
+    Half the depth is half of the sites that add something: a branch of 0 does not count.
+    """
+    return _half_depth_growth(yy, n, ff)
 
 
 @measure(
     "half_depth_growth_without_largest", "stream", "", "H without its largest site, H'", log=True
 )
-def half_depth_growth_without_largest(yy: Floats, n: Floats) -> Floats:
+def half_depth_growth_without_largest(yy: Floats, n: Floats, ff: Floats) -> Floats:
     """`H'`: H over the largest growth from one sum to the next in the second half."""
-    return _without_largest(yy, n)
+    return _without_largest(yy, n, ff)
 
 
 @measure("residual_budget", "stream", "", "sum of ln(1 + r^2), B", log=True)
@@ -114,15 +130,15 @@ def depth_factor(gx: Floats, gy: Floats) -> Floats:
 
 
 @measure("stage_half_depth_growth", "stage", "", "H of a stage", log=True)
-def stage_half_depth_growth(yy: Floats, n: Floats) -> Floats:
+def stage_half_depth_growth(yy: Floats, n: Floats, ff: Floats) -> Floats:
     """`half_depth_growth` of one stage."""
-    return _half_depth_growth(yy, n)
+    return _half_depth_growth(yy, n, ff)
 
 
 @measure("stage_half_depth_growth_without_largest", "stage", "", "H' of a stage", log=True)
-def stage_half_depth_growth_without_largest(yy: Floats, n: Floats) -> Floats:
+def stage_half_depth_growth_without_largest(yy: Floats, n: Floats, ff: Floats) -> Floats:
     """`half_depth_growth_without_largest` of one stage."""
-    return _without_largest(yy, n)
+    return _without_largest(yy, n, ff)
 
 
 @measure("stage_residual_budget", "stage", "", "B of a stage", log=True)

@@ -20,16 +20,21 @@ _LEFT_OUT: ContextVar[list[str] | None] = ContextVar("left_out", default=None)
 def either(*arms: Iterable[Hit]) -> Iterator[Hit]:
     """The hits of all arms; an arm that cannot look is left out as long as another can.
 
+    An arm may yield what it can tell before it says what it cannot.
+
     Raises:
         NotMeasurable: no arm can look; the reasons are joined.
     """
     reasons = []
+    found = False
     for arm in arms:
         try:
-            yield from arm
+            for hit in arm:
+                found = True
+                yield hit
         except NotMeasurable as absent:  # noqa: PERF203 - an arm more or less is no hot loop
             reasons.append(str(absent))
-    if len(reasons) == len(arms):
+    if len(reasons) == len(arms) and not found:
         raise NotMeasurable("; ".join(dict.fromkeys(reasons)))
     kept = _LEFT_OUT.get()
     if kept is not None:

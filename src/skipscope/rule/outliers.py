@@ -31,7 +31,7 @@ class Limits:
     """The thresholds of the comparison."""
 
     above: float  #: times the median of the siblings
-    smallest: float  #: a value below this is never too large
+    smallest: float | Floats  #: a value below this is never too large: for all places, or for each
     reach: int  #: siblings stand at most so many places away
     siblings: int  #: so many are needed
     flood: float  #: a site that is not judged and has more parts its neighbours
@@ -104,7 +104,8 @@ def dominating(values: Floats, line: Sequence[Place], limits: Limits) -> tuple[M
             chosen, factors = siblings(line, at, limits)
             if len(chosen) >= limits.siblings:
                 wanted[:, at] = expected(values, chosen, factors, limits.siblings)
-    shown = _too_large(values, wanted, limits)
+    smallest = np.broadcast_to(limits.smallest, len(line))
+    shown = _too_large(values, wanted, limits.above, smallest)
     judged = np.array([place.judged for place in line], dtype=bool)
     walls = ~judged & (np.nan_to_num(values) > limits.flood)
     several = (shown.sum(axis=1) > 1) | (shown.any(axis=1) & walls.any(axis=1))
@@ -113,9 +114,9 @@ def dominating(values: Floats, line: Sequence[Place], limits: Limits) -> tuple[M
     return shown, wanted
 
 
-def _too_large(values: Floats, wanted: Floats, limits: Limits) -> Mask:
+def _too_large(values: Floats, wanted: Floats, above: float, smallest: Floats) -> Mask:
     with np.errstate(invalid="ignore"):
-        over = (values > limits.smallest) & (values > limits.above * wanted)
+        over = (values > smallest) & (values > above * wanted)
     result: Mask = over & np.isfinite(values)
     return result
 
@@ -130,6 +131,7 @@ def _one_by_one(
     wanted: Floats,
 ) -> None:
     """Judge the largest first; behind it the stream is larger, so the others keep to their side."""
+    smallest = np.broadcast_to(limits.smallest, len(line))
     largest_first = np.argsort(-np.nan_to_num(values[row]), kind="stable")
     for at in largest_first[shown[row][largest_first]].tolist():
         low = max((wall for wall in walls if wall < at), default=-1)
@@ -138,6 +140,7 @@ def _one_by_one(
         one = values[row : row + 1]
         value = expected(one, chosen, factors, limits.siblings)[0] if chosen else np.nan
         wanted[row, at] = value
-        shown[row, at] = bool(_too_large(one[:, at], np.array([value]), limits)[0])
+        over = _too_large(one[:, at], np.array([value]), limits.above, smallest[at : at + 1])
+        shown[row, at] = bool(over[0])
         if shown[row, at]:
             walls.append(at)

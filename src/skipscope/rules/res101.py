@@ -66,7 +66,7 @@ def branch_dominance(
     *,
     above: float = 6.0,
     smallest: float = 0.05,
-    woken: float = 0.5,
+    woken: float = 1.0,
     reach: int = 6,
     siblings: int = 3,
     level: float = 2.5,
@@ -93,8 +93,10 @@ def branch_dominance(
           is judged first; the others are then compared with siblings on their own side of it only,
           because everything after it looks weak. A site that is as those before it, where there
           are enough of them, is not meant: there one half differs from the other. Branches that
-          started near 0 wake up at very different speeds: where most r of the stream were below
-          .001 in its first capture, r must be above `woken`.
+          started near 0 have no common size: where most r of the stream were below .001 in its
+          first capture, r must be above `woken`, the branch larger than its shortcut. A site
+          that was above `smallest` already then did not start near 0, and needs only that. With two
+          siblings, of the three or more, r must be above `above` times each of them, and `above`.
         * a whole stage, of `depth` sites or more: the median of r*sqrt(k+1) without the first site
           is above `level` (error above `level_error`) and r does not decay with depth (slope of ln
           r over ln(k+1) above `slope`). In stages of `deep` sites or more the median after warm-up
@@ -143,7 +145,7 @@ def branch_dominance(
     Thresholds:
         * above: one site: times the median of its siblings
         * smallest: one site: r below this is never too large
-        * woken: one site: the same where most branches started below .001
+        * woken: one site: the same for a branch that started near 0, as most did
         * reach: one site: siblings stand at most so many places away
         * siblings: one site: so many are needed
         * level: stage: median of r*sqrt(k+1), warning
@@ -199,13 +201,10 @@ def _one_site(
     most = 0
     alone: list[str] = []
     for line in places(stages).values():
-        limits = asked
         judged = [at for at, place in enumerate(line) if place.judged]
-        most = max([most, *(len(siblings_of(line, at, limits)[0]) for at in judged)])
+        most = max([most, *(len(siblings_of(line, at, asked)[0]) for at in judged)])
         values = seen.of([place.site for place in line])
-        started = values[0][~np.isnan(values[0])]
-        if len(started) and np.median(started) < _NEAR_ZERO:
-            limits = replace(limits, smallest=max(limits.smallest, woken))
+        limits = replace(asked, smallest=_smallest(values, asked.smallest, woken))
         shown, wanted = dominating(values, line, limits)
         alone += [
             line[at].site.name
@@ -222,6 +221,7 @@ def _one_site(
                 continue  # as those before it: the first half of the stage differs, not this site
             usual = float(own if np.isfinite(own) else wanted[row, at])
             yield _site_hit(seen, line, values, usual, streak)
+        yield from _beside_few(seen, line, values, gate, asked)
     if most < asked.siblings:
         raise NotMeasurable(
             f"one site: needs {asked.siblings} siblings within {asked.reach} places, has {most}"
@@ -231,6 +231,42 @@ def _one_site(
             f"one site: needs {asked.siblings} siblings with a value, half of them above 0, not "
             f"there at {listed(alone)}"
         )
+
+
+def _beside_few(
+    seen: _Seen, line: Sequence[Place], values: Floats, gate: Gate, limits: Limits
+) -> Iterator[Hit]:
+    """The sites with two siblings, but fewer than asked for: too few for what is usual here.
+
+    So each of them stands in, and the most that the law allows: r = 1, at the stream's start.
+    """
+    shown, usual = np.zeros(values.shape, dtype=bool), np.full(values.shape, np.nan)
+    for at, place in enumerate(line):
+        chosen, factors = siblings_of(line, at, limits)
+        if not place.judged or not 2 <= len(chosen) < limits.siblings:
+            continue
+        theirs = values[:, chosen] * factors
+        awake = (theirs > 0).all(axis=1) & np.isfinite(values[:, at])
+        shown[:, at] = awake & (values[:, at] > limits.above * np.maximum(theirs.max(axis=1), 1))
+        usual[awake, at] = np.median(theirs[awake], axis=1)
+    for streak in gate.streaks(seen.ratio.steps, shown, np.isnan(values)):
+        yield _site_hit(seen, line, values, float(usual[streak.last, streak.column]), streak)
+
+
+def _smallest(values: Floats, smallest: float | Floats, woken: float) -> Floats:
+    """What r must be above at each place. Shape: `values` (rows, places); the result (places,).
+
+    Where most branches started near 0 their sizes are what training made of each: one scalar may
+    pass through 0 beside one that is needed, and six times a median says nothing. What is left of
+    the rule is its meaning, a branch larger than what it is added to.
+    """
+    least = np.full(values.shape[1], smallest, float)
+    started = values[:1]  # no row where nothing was captured
+    known = started[~np.isnan(started)]
+    if len(known) and np.median(known) < _NEAR_ZERO:
+        waking = ~(started[0] > least)
+        least[waking] = np.maximum(least[waking], woken)
+    return least
 
 
 def _site_hit(

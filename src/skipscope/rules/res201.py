@@ -58,7 +58,8 @@ def activation_growth(
 
     What it sees:
         H' = RMS(x_L) / RMS(x_{L/2}) over the largest single growth in that half, per stage of
-        `depth` sites or more, so that one dominating branch (RES101) does not count. Six arms:
+        `depth` sites or more, so that one dominating branch (RES101) does not count. L/2 is half of
+        the sites that add something: a frozen or dead branch of 0 is no depth. Six arms:
 
         * at step 0 of a fresh run: H' above `initial`
         * in training: H' above `training` for `patience` captures in a row

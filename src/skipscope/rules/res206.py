@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from skipscope.history import Table
 from skipscope.records import Site
 from skipscope.rule import Gate, Hit, NotMeasurable, Stage, listed, rule, short
+from skipscope.rule.fixed import first_trained
 from skipscope.rule.shape import channels
+
+Mask = npt.NDArray[np.bool_]
 
 #: A cosine below this tells even in a stream of few channels.
 _NARROW = -0.9
@@ -30,6 +34,7 @@ def erasing_branch(
     stages: tuple[Stage, ...],
     gate: Gate,
     growth: Table | None = None,
+    why: npt.NDArray[np.uint8] | None = None,
     *,
     opposed: float = -0.5,
     size: float = 0.5,
@@ -41,7 +46,8 @@ def erasing_branch(
         At one site the cosine of shortcut and branch is below `opposed` while r = ||F(x)|| / ||s||
         is between `size` and `drowned`, for `patience` captures in a row. In a stream of C channels
         the cosine must also be below -3/sqrt(C), three times the spread of random vectors, or -.9.
-        Projections are left out.
+        Projections are left out. In the first trained block behind frozen layers or raw data a site
+        must be so from the first capture on.
 
     Example:
         The cosine of shortcut and branch along a pre-norm transformer of 12 blocks
@@ -65,9 +71,11 @@ def erasing_branch(
         * if the block is meant to replace what is there, use a gate
     When it is wrong:
         The first site of a post-norm stream, and its first block behind an embedding, are not
-        judged: there a branch may rewrite the embedding. A branch that returns an average minus
-        its input (`pool(x) - x`) smooths the stream by design. Some layers of large language
-        models delete a feature on purpose; over all features that keeps the cosine above -.5.
+        judged: there a branch may rewrite the embedding. The first trained block behind frozen
+        layers may learn to do the same, because nothing in front of it can take away what does not
+        help. A branch that returns an average minus its input (`pool(x) - x`) smooths the stream by
+        design. Some layers of large language models delete a feature on purpose; over all features
+        that keeps the cosine above -.5.
     Thresholds:
         * opposed: cosine of shortcut and branch
         * size: r above which an opposed branch erases
@@ -83,12 +91,15 @@ def erasing_branch(
     judged = [(stage, [site for site in _judged(stage) if site.name in at]) for stage in stages]
     if not any(sites for _, sites in judged):
         raise NotMeasurable("needs a site that is no projection, nor the first of a post-norm net")
+    may_rewrite = first_trained(stages, why) if why is not None else frozenset()
     for stage, sites in judged:
         columns = [at[site.name] for site in sites]
         c, r = cosine.values[:, columns], branch_ratio.values[:, columns]
         missing = cosine.missing[:, columns] | branch_ratio.missing[:, columns]
         against = [max(min(opposed, -3 / np.sqrt(channels(site))), _NARROW) for site in sites]
         shown = (c < np.array(against)) & (r > size) & (r <= drowned)
+        learnt = [site.index in may_rewrite for site in sites]
+        shown &= _from_the_first(shown, missing) | ~np.array(learnt)
         streaks = gate.streaks(cosine.steps, shown, missing)
         if not streaks:
             continue
@@ -111,6 +122,12 @@ def erasing_branch(
             last_step=max(streak.steps[1] for streak in streaks),
             evidence=evidence,
         )
+
+
+def _from_the_first(shown: Mask, missing: Mask) -> Mask:
+    """Whether a site was so in its first capture, before it learnt. Shape: (sites,)."""
+    first = np.argmin(missing, axis=0)
+    return np.array([shown[row, column] for column, row in enumerate(first)], dtype=bool)
 
 
 def _judged(stage: Stage) -> list[Site]:

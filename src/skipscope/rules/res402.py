@@ -51,8 +51,8 @@ def update_too_cold(
         held against .1/sqrt(fan_in) instead, are left out, unless there are no others.
 
         * below `cold` in all of them, over `lasting` steps (`debug` with the debug preset), and not
-          waking up: its last third is less than `rise` times its first, or not even the fastest
-          matrix passes `cool` in that third
+          waking up: per learning rate its last third is less than `rise` times its first, or not
+          even the fastest matrix passes `cool` in that third
         * below `cool` in the same way, over `lasting` steps: information
         * one block (or several) below `share` of the median block over `lasting` steps:
           information, which RES301 explains where gradients are out of balance
@@ -88,7 +88,7 @@ def update_too_cold(
         * cool: median u, information
         * lasting: steps
         * debug: steps with the debug preset, for the warning
-        * rise: last third of u over its first: at least this is waking up
+        * rise: last third of u / lr over its first: at least this is waking up
         * share: one block against the median block
     Source:
         Measured in small nets: cold 3e-7, healthy minimum of the median from step 2 on 2.5e-5; a
@@ -104,22 +104,27 @@ def update_too_cold(
     rows = (update_ratio.steps >= gate.start) & np.isin(update_ratio.steps, real)
     steps = update_ratio.steps[rows]
     each = columns(update_ratio, chosen)[rows]
+    rates = lr.values[np.searchsorted(lr.steps, steps)].max(axis=1)
     yield from either(
-        _whole(steps, each, run, (cold, cool, lasting, debug), rise, gate),
+        _whole(steps, each, rates, run, (cold, cool, lasting, debug), rise, gate),
         _blocks(block_update_ratio, parameters, gate, lasting, share),
     )
 
 
-def _wakes(each: Floats, u: Floats, rise: float, moving: float) -> bool:
-    """Whether the median u rises, in a net of which some matrix moves already."""
-    third = max(len(u) // 3, 1)
-    first, last = float(np.median(u[:third])), float(np.median(u[-third:]))
+def _wakes(each: Floats, per_rate: Floats, rise: float, moving: float) -> bool:
+    """Whether the median u rises, in a net of which some matrix moves already.
+
+    Per learning rate: a schedule that ends takes u down with it, and wakes nothing.
+    """
+    third = max(len(per_rate) // 3, 1)
+    first, last = float(np.median(per_rate[:third])), float(np.median(per_rate[-third:]))
     return last > rise * first and float(np.nanmax(row_medians(each[-third:].T))) > moving
 
 
 def _whole(
     steps: npt.NDArray[np.int64],
     each: Floats,
+    rates: Floats,
     run: Run,
     limits: tuple[float, float, int, int],
     rise: float,
@@ -127,13 +132,13 @@ def _whole(
 ) -> Iterator[Hit]:
     cold, cool, lasting, debug = limits
     known = ~np.isnan(each).all(axis=1)
-    steps, each = steps[known], each[known]
+    steps, each, rates = steps[known], each[known], rates[known]
     u = row_medians(each)
     span = int(steps[-1] - steps[0] + 1) if len(steps) else 0
     enough = debug if run.preset == "debug" else lasting
     if span < enough or len(u) < gate.patience:
         raise NotMeasurable(f"needs {enough} steps after warm-up with an update, has {span}")
-    if _wakes(each, u, rise, cool):
+    if _wakes(each, u / rates, rise, cool):
         return
     severity: Severity | None = None
     if u.max() >= cold:
