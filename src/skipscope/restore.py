@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from skipscope.additions import EagerStance
+from skipscope.eager import EagerStance
 
 
 @contextmanager

@@ -20,10 +20,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from skipscope.additions import Addition, EagerStance, Operations, Passing
+from skipscope.additions import Addition, Operations, Passing
 from skipscope.capture.forward import MAX_ROWS, RowSums, forward_sums, row_sums
 from skipscope.capture.guarded import Guarded
 from skipscope.capture.slots import NO_BACKWARD, Slot, hook_of, share_hook_of
+from skipscope.eager import EagerStance
 from skipscope.find import Discovery, Found
 from skipscope.find.node import Edge, Node
 from skipscope.find.readers import note_other_readers, shortcut_consumers

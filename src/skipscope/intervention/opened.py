@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from skipscope.acting import ACTING, sharing
-from skipscope.additions import Addition, EagerStance, Passing, visitors_below
+from skipscope.additions import Addition, Passing, visitors_below
 from skipscope.compiled import is_compiled
+from skipscope.eager import EagerStance
 from skipscope.example import check_model
 from skipscope.find import SiteRegistry
 from skipscope.find.paths import classes_of
