@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,11 @@ def test_a_first_trained_block_stays_one_when_more_is_unfrozen() -> None:
     why = np.zeros((6, 6))
     why[:3] = WHY
     assert not look(c, 1.0, behind_a_frozen_block(), 6, why)
+
+
+def test_a_stage_of_a_projection_alone_has_nothing_to_judge() -> None:
+    """The others are judged all the same."""
+    sites = staged(1, 5)
+    alone = replace(sites.sites[0], kind="projection")
+    (hit,) = look(at(3, -0.9), 1.0, replace(sites, sites=(alone, *sites.sites[1:])))
+    assert hit.where == (sites.sites[3].name,)

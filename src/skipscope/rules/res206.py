@@ -99,7 +99,7 @@ def erasing_branch(
         against = [max(min(opposed, -3 / np.sqrt(channels(site))), _NARROW) for site in sites]
         shown = (c < np.array(against)) & (r > size) & (r <= drowned)
         learnt = [site.index in may_rewrite for site in sites]
-        shown &= _from_the_first(shown, missing) | ~np.array(learnt)
+        shown &= _from_the_first(shown, missing) | ~np.array(learnt, dtype=bool)
         streaks = gate.streaks(cosine.steps, shown, missing)
         if not streaks:
             continue
