@@ -12,11 +12,9 @@ from skipscope.additions import Operations
 from skipscope.example import check_model
 from skipscope.find import Discovery, Found, SiteRegistry
 from skipscope.find.node import version_of
-from skipscope.records import Site, SiteMap
+from skipscope.records import Key, Site, SiteMap
 from skipscope.restore import unchanged
 from skipscope.selection import asked, chosen
-
-Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def ablate(
     meant = _choose(known or whole.sites, whole, names)
 
     def without(off: Sequence[Site]) -> Ablated:
-        loss = _Run(model, closure, {_key(site) for site in off}).loss
+        loss = _Run(model, closure, {site.key for site in off}).loss
         return Ablated(tuple(site.name for site in off), loss, loss - whole.loss)
 
     rows = tuple(without([site]) for site in meant)
@@ -184,15 +182,11 @@ def _choose(known: SiteMap, run: _Run, names: Sequence[str | int] | None) -> tup
         )
     meant = chosen(known, names, "ablate")
     if names is None:
-        return tuple(site for site in meant if _key(site) in run.passed)
+        return tuple(site for site in meant if site.key in run.passed)
     for site in meant:
-        if _key(site) not in run.passed:
+        if site.key not in run.passed:
             raise ValueError(f"ablate: site {site.name!r} is not added in the closure's forward")
     return meant
-
-
-def _key(site: Site) -> Key:
-    return site.module, site.source, site.occurrence
 
 
 def _numbers(row: Ablated) -> tuple[str, str]:

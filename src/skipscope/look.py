@@ -23,14 +23,13 @@ from skipscope.records import (
     HAVE_WEIGHT,
     PARAMETER_SUMS,
     SUMS,
+    Key,
     Site,
 )
 from skipscope.reduce import local, square_sum
 from skipscope.restore import unchanged
 from skipscope.transfer import Transfer
 from skipscope.watch import Watch
-
-Key = tuple[str, str, int]
 
 _AT = {field.name: position for position, field in enumerate(SUMS)}
 

@@ -23,12 +23,12 @@ from skipscope.records import (
     HAVE_SPLIT,
     PARAMETER_SUMS,
     SUMS,
+    Key,
     Merge,
 )
 
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.uint8]
-Key = tuple[str, str, int]
 
 _FORWARD = HAVE_FORWARD | HAVE_INPUT
 _BACKWARD = HAVE_GRAD | HAVE_INPUT_GRAD | HAVE_SPLIT

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from skipscope.diagnose import diagnose
 from skipscope.example import check_model
 from skipscope.history import History
-from skipscope.look import Key, Look, Still
+from skipscope.look import Look, Still
 from skipscope.options import Options
 from skipscope.recorder import Recorder
-from skipscope.records import Diagnosis, Finding, Site
+from skipscope.records import Diagnosis, Finding, Key, Site
 from skipscope.rule import listed, short
 from skipscope.rule.dead_advice import dead_advice, is_bias
 from skipscope.rules import RULES
@@ -181,7 +181,7 @@ def preflight(
     if len(wakes) < len(zero):
         still = Still(model, example, kwargs, zero.keys() - wakes)
         asleep, wakes = still.asleep, wakes | still.wakes
-    unmoved = [site for site in history.sites.sites if _key(site) in asleep]
+    unmoved = [site for site in history.sites.sites if site.key in asleep]
     dimensions = {p.name: len(p.shape) for p in history.parameters}
     patient = {code: {"patience": 1.0} for code in CODES if RULES[code].patience > 1}
     diagnosis = diagnose(history, select=CODES, thresholds=patient)
@@ -191,7 +191,7 @@ def preflight(
         diagnosis=replace(diagnosis, findings=findings),
         streams=tuple(_starts(history)),
         asleep=tuple(site.name for site in unmoved),
-        zero=tuple(site.name for site in history.sites.sites if _key(site) in wakes),
+        zero=tuple(site.name for site in history.sites.sites if site.key in wakes),
         unused=look.unused,
         gradient=look.gradient,
         mode="training" if model.training else "evaluation",
@@ -284,7 +284,3 @@ def _never_wakes(site: Site, look: Look, dimensions: Mapping[str, int]) -> Findi
         cause=f"{listed(zeros)}: 0 together, so every gradient is exactly 0" if several else "",
         advice=dead_advice(kind, [zeros], matrices),
     )
-
-
-def _key(site: Site) -> Key:
-    return site.module, site.source, site.occurrence

@@ -95,6 +95,10 @@ REASONS: tuple[str, ...] = (
 )
 
 
+#: What a site is known by over time, and from rank to rank: module, source, occurrence.
+Key = tuple[str, str, int]
+
+
 @dataclass(frozen=True)
 class Site:
     """One residual addition `y = s + F(x)`."""
@@ -123,6 +127,11 @@ class Site:
     branch_dtype: str
     parameters: tuple[str, ...]  #: names of the branch's parameters that autograd sees
     watched: Literal["addition", "module"] = "addition"  #: "module": named in `sites=`, block level
+
+    @property
+    def key(self) -> Key:
+        """Its identity over time."""
+        return self.module, self.source, self.occurrence
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from skipscope.records import (
     HAVE_INPUT,
     REASONS,
     SUMS,
+    Key,
 )
 from skipscope.reduce import FORWARD, dense, in_transform, reducible
 from skipscope.transfer import Transfer
@@ -93,7 +94,7 @@ class Capture(Passing):
         self._watch = watch
         self._loss_scale = loss_scale
         self._discovery = Discovery(model, self._on_site, whole=watch.named, guard=guard)
-        self._slots: dict[tuple[str, str, int], Slot] = {}
+        self._slots: dict[Key, Slot] = {}
         self._read: dict[Slot, RowSums] = {}
         self._rows_read = 0
         self._all_slots: list[Slot] = []

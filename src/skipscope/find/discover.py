@@ -20,6 +20,7 @@ from skipscope.find.relate import Relater, Relation, summary, sums_inside
 from skipscope.find.vocabulary import PASSES, Op
 from skipscope.find.walk import origin_ops, parameters_of
 from skipscope.guard import Guard
+from skipscope.records import Key
 from skipscope.reduce import in_transform, wide
 
 #: How far back the previous sum of a stream is looked for.
@@ -66,7 +67,7 @@ class Discovery(Passing):
         )
         self._whole = whole
         self.relater = Relater(self.graph)
-        self.found: dict[tuple[str, str, int], Found] = {}
+        self.found: dict[Key, Found] = {}
         self.observations = Observations()
         self._by_sum: dict[Edge, Found] = {}
         self._by_number: dict[float, Found] = {}

@@ -12,7 +12,7 @@ from torch import Tensor
 from skipscope.find.node import Edge, version_of
 from skipscope.find.relate import Relation
 from skipscope.find.vocabulary import Op
-from skipscope.records import Kind
+from skipscope.records import Key, Kind
 from skipscope.reduce import wide
 
 
@@ -47,8 +47,8 @@ class Found:
         return "scaled" if kind == "identity" and self.shortcut_factor != 1.0 else kind
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Its identity over time."""
+    def key(self) -> Key:
+        """As `Site.key`."""
         return self.module, self.source, self.occurrence
 
     @property

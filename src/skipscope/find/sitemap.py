@@ -14,6 +14,7 @@ from skipscope.find.node import Branch
 from skipscope.find.order import in_order
 from skipscope.find.vocabulary import MATRIX, Op
 from skipscope.records import (
+    Key,
     ModuleClass,
     NormPlacement,
     ShortcutSource,
@@ -34,7 +35,6 @@ _REASONS = {
     "left out": "a residual addition that sites= or exclude= leaves out",
     "unrelated": "shapes differ and neither operand descends from the other",
 }
-Key = tuple[str, str, int]
 
 
 class SiteRegistry:
@@ -84,7 +84,7 @@ class SiteRegistry:
 
     def adopt(self, other: SiteMap) -> None:
         """Takes in the places that only another rank has passed; those known here stay."""
-        index_of = {site.index: self.index(_key(site)) for site in other.sites}
+        index_of = {site.index: self.index(site.key) for site in other.sites}
         known = set(self._sites)
         for stream in other.streams:
             if stream.sites:
@@ -148,11 +148,6 @@ class SiteRegistry:
                 embedding_fed=self._fed.get(stream[0], False),
                 pure=all(not self._sites[index].link for index in stream[1:]),
             )
-
-
-def _key(site: Site) -> Key:
-    """A site's identity over time, as `Found.key`."""
-    return site.module, site.source, site.occurrence
 
 
 def _numbers(path: str) -> tuple[int, ...]:

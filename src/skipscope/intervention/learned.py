@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from skipscope.intervention.rehearsal import Key, Part, Place, Rehearsal
-from skipscope.records import Site
+from skipscope.intervention.rehearsal import Part, Place, Rehearsal
+from skipscope.records import Key, Site
 
 
 class Learned:
@@ -50,13 +50,13 @@ class Learned:
             ValueError: one cannot.
         """
         for site in acted:
-            if key_of(site) in self._in_functions:
+            if site.key in self._in_functions:
                 raise ValueError(
                     f"intervene: {site.name} is added in a function that a checkpoint recomputes "
                     "without calling its module, where it could not be followed: checkpoint the "
                     "module, or switch checkpointing off"
                 )
-            if key_of(site) in self._outside:
+            if site.key in self._outside:
                 raise ValueError(
                     f"intervene: {site.source} adds in a hook that runs before the forward can be "
                     "followed: register it before the intervention is opened"
@@ -69,8 +69,3 @@ class Learned:
         """
         here = any(part is not None and part.key in acted for part in self.at(place))
         return here and count > self._small[place]
-
-
-def key_of(site: Site) -> Key:
-    """What tells a site's addition from others."""
-    return site.module, site.source, site.occurrence

@@ -22,10 +22,9 @@ from skipscope.find.paths import classes_of
 from skipscope.find.places import source_line
 from skipscope.intervention.arm import Arm, Projections
 from skipscope.intervention.following import Following, check_eager
-from skipscope.intervention.learned import Learned, key_of
+from skipscope.intervention.learned import Learned
 from skipscope.intervention.rehearsal import (
     Call,
-    Key,
     Part,
     Place,
     in_checkpoint,
@@ -33,7 +32,7 @@ from skipscope.intervention.rehearsal import (
 )
 from skipscope.intervention.replaced import replaced
 from skipscope.names import counted
-from skipscope.records import Site, SiteMap, Unseen
+from skipscope.records import Key, Site, SiteMap, Unseen
 from skipscope.reduce import in_transform
 
 logger = logging.getLogger("skipscope")
@@ -81,12 +80,12 @@ class Intervention(Passing):
     @property
     def sites(self) -> tuple[Site, ...]:
         """The sites it acts on, in order of discovery."""
-        return tuple(site for site in self._map.sites if key_of(site) in self._acts)
+        return tuple(site for site in self._map.sites if site.key in self._acts)
 
     @property
     def left(self) -> tuple[Left, ...]:
         """The sites it leaves as they are, with the reason."""
-        others = [site for site in self._map.sites if key_of(site) not in self._acts]
+        others = [site for site in self._map.sites if site.key not in self._acts]
         named = self.arm.named(self._map)
         return tuple(Left(site, self.arm.why_not(site, named)) for site in others)
 
@@ -107,7 +106,7 @@ class Intervention(Passing):
             return "intervention: no forward has run yet"
         lines = [f"{self.arm.sum} {self._where()}"]
         for site in self.sites:
-            kept = ", P(x) kept" if self._acts[key_of(site)] and not self.arm.shortcut else ""
+            kept = ", P(x) kept" if self._acts[site.key] and not self.arm.shortcut else ""
             lines.append(f"  {site.name} ({site.kind}{kept})")
         lines += [f"left {left.site.name}: {left.reason}" for left in self.left]
         lines += [
@@ -177,11 +176,11 @@ class Intervention(Passing):
             )
         acted, named = set(self._acts), self.arm.named(self._map)
         self._acts = {
-            key_of(site): self.arm.keeps_shortcut(site)
+            site.key: self.arm.keeps_shortcut(site)
             for site in self._map.sites
             if not self.arm.why_not(site, named)
         }
-        moved = [s.name for s in self._map.sites if key_of(s) in acted - self._acts.keys()]
+        moved = [s.name for s in self._map.sites if s.key in acted - self._acts.keys()]
         if moved:
             raise ValueError(
                 f"intervene: {moved[0]} was a block of its own in earlier forwards and lies inside "
@@ -266,7 +265,7 @@ class Intervention(Passing):
 
     def _check_recomputed(self, part: Part) -> None:
         """A checkpointed module that is called alone does not tell which of its calls it is."""
-        places = {site.name: key_of(site) for site in self._map.sites}
+        places = {site.name: site.key for site in self._map.sites}
         same = [key for key in places.values() if key[:2] == part.key[:2]]
         if any((key in self._acts) != (part.key in self._acts) for key in same):
             raise ValueError(

@@ -26,10 +26,10 @@ from torch.utils._pytree import tree_map
 from skipscope.additions import Addition, Additions, Operations
 from skipscope.find import Discovery, Found
 from skipscope.find.places import source_line
+from skipscope.records import Key
 from skipscope.reduce import in_transform
 from skipscope.restore import gpus_of, unchanged
 
-Key = tuple[str, str, int]
 Place = tuple[str | None, str]
 
 

@@ -22,8 +22,9 @@ from skipscope.find import Found, SiteRegistry
 from skipscope.find.node import Branch, Edge, Node
 from skipscope.find.vocabulary import MATRIX, PASSES, Op, plain
 from skipscope.find.walk import parameters_of
-from skipscope.intervention.rehearsal import Key, Rehearsal
-from skipscope.records import Site, SiteMap
+from skipscope.intervention.rehearsal import Rehearsal
+from skipscope.records import Key, Site, SiteMap
+from skipscope.remedies.behind import nodes_behind
 from skipscope.remedies.named import modules_of
 from skipscope.remedies.named import parameters_of as named
 from skipscope.restore import unchanged
@@ -63,7 +64,7 @@ class Ends:
 
     def at(self, site: Site) -> End:
         """The end of a site's branch."""
-        return self.ends[site.module, site.source, site.occurrence]
+        return self.ends[site.key]
 
     def carrier(self, end: End) -> str:
         """The path of the module whose output holds what a branch ends in.
@@ -258,16 +259,8 @@ def _uses(model: nn.Module, output: Any) -> dict[str, int]:
     names = {id(parameter): name for name, parameter in named(model).items()}
     counts: Counter[str] = Counter()
     leaves = tree_leaves(dict(output) if isinstance(output, Mapping) else output)
-    todo: list[Any] = [leaf.grad_fn for leaf in leaves if isinstance(leaf, Tensor)]
-    seen: set[Any] = set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    for node in nodes_behind(leaf for leaf in leaves if isinstance(leaf, Tensor)):
         for function, _ in node.next_functions:
             if hasattr(function, "variable"):
                 counts[names.get(id(function.variable), "")] += 1
-            else:
-                todo.append(function)
     return counts

@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 from skipscope.additions import Operations
 from skipscope.example import run_example
 from skipscope.find import Discovery, Found
-from skipscope.intervention.rehearsal import Key
+from skipscope.records import Key
 from skipscope.reduce import wide
+from skipscope.remedies.behind import nodes_behind
 from skipscope.remedies.ends import all_trainable
 from skipscope.restore import unchanged
 
@@ -175,14 +176,4 @@ def _differ(old: Tensor, new: Tensor) -> bool:
 
 def _reads(tensor: Tensor, leaf: Tensor) -> bool:
     """Whether a tensor is computed from a leaf, as autograd's graph has it."""
-    todo: list[Any] = [tensor.grad_fn]
-    seen: set[Any] = set()
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if getattr(node, "variable", None) is leaf:
-            return True
-        todo += [function for function, _ in node.next_functions]
-    return False
+    return any(getattr(node, "variable", None) is leaf for node in nodes_behind([tensor]))

@@ -11,7 +11,7 @@ from torch import nn
 from skipscope.records import Site
 from skipscope.remedies.factor import Factor, Learned
 from skipscope.remedies.proof import PROBE, Forward, Scaled
-from skipscope.remedies.treatment import Account, Change, Treatment, key_of
+from skipscope.remedies.treatment import Account, Change, Treatment
 from skipscope.remedies.why import instead
 
 _Hung = tuple[Site, Factor]
@@ -46,7 +46,7 @@ def _prove(work: Treatment, factors: Sequence[_Hung], before: Forward, alpha: fl
     """Looks whether each branch follows its factor, and whether anything else does."""
     after = _scaled(work, before, factors)
     for site, factor in factors:
-        why = after.why_not(key_of(site), factor.path or "the model")
+        why = after.why_not(site.key, factor.path or "the model")
         work.refuse(site, why and why + instead(work, site, alpha))
     work.stop_if_refused()
     if not after.further():
@@ -63,7 +63,7 @@ def _scaled(work: Treatment, before: Forward, factors: Sequence[_Hung]) -> Scale
     """A forward in which these factors act alone."""
     for _, factor in factors:
         factor.set(PROBE)
-    scaled = Scaled(*work.call, before, {key_of(site): factor.value for site, factor in factors})
+    scaled = Scaled(*work.call, before, {site.key: factor.value for site, factor in factors})
     for _, factor in factors:
         factor.set(1.0)
     return scaled

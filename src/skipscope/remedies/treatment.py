@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from skipscope.acting import sharing
 from skipscope.example import check_model
-from skipscope.intervention.rehearsal import Key
 from skipscope.look import Look
 from skipscope.names import counted
 from skipscope.records import Site
@@ -235,7 +234,7 @@ class Treatment:
                 look = Look(*self.call, None)
             zero, nonzero = look.zero(), look.nonzero()
             for site, end in self.each():
-                key = key_of(site)
+                key = site.key
                 if key in nonzero:
                     self.refuse(site, "with its last weight at 0 the branch is not 0")
                 elif zero.get(key, True) is False:
@@ -265,11 +264,6 @@ class Treatment:
             f"at 0 it gets no gradient: another factor of it is 0 as well{named}; draw that one "
             "again (torch.nn.init)"
         )
-
-
-def key_of(site: Site) -> Key:
-    """What a site is known by during a forward."""
-    return site.module, site.source, site.occurrence
 
 
 def _size(tensor: Tensor) -> float:
